@@ -54,7 +54,10 @@ class TopNode final : public autograd::Node, public ReplayedNode {
       cut_->fail(true);
       return variable_list(num_outputs());
     }
-    if (cut_->begin(autograd::get_current_graph_task_id()) && (cut_->is_seen_inside() || has_late_hooks(*cut_))) {
+    const bool begins = cut_->begin(autograd::get_current_graph_task_id());
+    // Where the pass fails, hooks see what comes before that: links give it as the engine does.
+    if (begins &&
+        (cut_->is_seen_inside() || (has_late_hooks(*cut_) && !(cut_->form.adds_up_first && cut_->meets_freed())))) {
       cut_->splice();
       return std::move(gradients);
     }

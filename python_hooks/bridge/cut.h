@@ -32,6 +32,19 @@ inline bool meet(const std::uint64_t* bits, const std::vector<std::uint64_t>& ot
   return false;
 }
 
+// The engine descends from link to link. Before which one does a pass from the top run a node that keeps something? -1:
+// before none.
+template <class Form>
+std::int64_t first_keeper(const Form& form, std::uint32_t top) noexcept {
+  const std::size_t link_words = words(form.link_count), all_words = link_words + words(form.top_count);
+  std::int64_t first = -1;
+  for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
+    const std::int64_t link = form.keepers[keeper].link;
+    if (link > first && has(form.paths + keeper * all_words + link_words, top)) first = link;
+  }
+  return first;
+}
+
 // What the nodes of one call share: its end is theirs.
 struct Cut : std::enable_shared_from_this<Cut> {
   using PostHooks = std::vector<std::unique_ptr<autograd::FunctionPostHook>>;
@@ -113,6 +126,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   // Is each pass to come that runs nodes which keep something an error of PyTorch's, unless this one keeps the graph?
   // Nodes that are left may lead to freed ones alone.
   bool uses_all(const std::vector<std::uint64_t>& from) const;
+  // Does a freed node run in the pass, which no link has begun?
+  bool meets_freed();
   // Raises an error if what the call saved was given back: PyTorch's, if a node of the pass would raise one.
   void check_there();
   // Raises PyTorch's error if freed nodes run in the pass: those up to `node`, and up to the link.

@@ -24,17 +24,6 @@ bool leads_to_leaf(const Border& border, const Link& link) {
   });
 }
 
-// The engine descends from link to link. Before which one does it run a node that keeps something? -1: before none.
-std::int64_t first_keeper(const Border& border, std::uint32_t top) {
-  const std::size_t link_words = words(border.link_count), all_words = link_words + words(border.top_count);
-  std::int64_t first = -1;
-  for (std::uint32_t keeper = 0; keeper < border.keeper_count; ++keeper) {
-    if (has(border.paths + keeper * all_words + link_words, top))
-      first = std::max<std::int64_t>(first, border.keepers[keeper].link);
-  }
-  return first;
-}
-
 }  // namespace
 
 bool adds_up_first(const Border& border) {
@@ -65,6 +54,20 @@ bool Cut::is_freed(std::uint32_t keeper) const {
 bool Cut::will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const {
   const Path path = path_of(keeper);
   return meet(path.links, running) && meet(path.tops, from);
+}
+
+bool Cut::meets_freed() {
+  if (freed_before == 0) return false;
+  find_running();
+  std::vector<std::uint64_t> from(words(form.top_count), 0);
+  for (std::uint32_t i = 0; i < form.top_count; ++i) {
+    const std::shared_ptr<autograd::Node> top = tops[i].lock();
+    if (top != nullptr && will_run(top.get())) from[i / 64] |= std::uint64_t{1} << i % 64;
+  }
+  for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
+    if (will_free(keeper, from) && is_freed(keeper)) return true;
+  }
+  return false;
 }
 
 bool Cut::uses_all(const std::vector<std::uint64_t>& from) const {

@@ -258,6 +258,16 @@ std::vector<std::vector<std::uint32_t>> tops_of_links(const Template& form) {
   return tops;
 }
 
+// Per link, and behind the last: may a pass fail right behind those from it on, and have to give what they gave?
+std::vector<bool> failing_behind(const Template& form) {
+  std::vector<bool> fails(form.link_count + 1, false);
+  for (std::uint32_t top = 0; top < form.top_count && form.adds_up_first; ++top) {
+    const auto behind = static_cast<std::size_t>(first_keeper(form, top) + 1);
+    if (behind < fails.size()) fails[behind] = true;
+  }
+  return fails;
+}
+
 }  // namespace
 
 std::vector<std::shared_ptr<Node>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
@@ -273,13 +283,14 @@ std::vector<std::shared_ptr<Node>> make_links(const std::shared_ptr<Cut>& cut, c
     if (weight != nullptr) cut->cast_weights.push_back(weight->variable.unsafeGetTensorImpl());
   }
   const std::vector<std::vector<std::uint32_t>> tops = tops_of_links(form);
+  const std::vector<bool> fails = failing_behind(form);
   std::vector<std::shared_ptr<Node>> links(form.link_count);
   cut->links.resize(form.link_count);
   for (std::uint32_t last = form.link_count; last-- != 0;) {
     std::uint32_t first = last;
     Together group(*cut, edges);
     const bool together = group.add(last);
-    while (together && first != 0 && tops[first - 1] == tops[last] && group.add(first - 1)) --first;
+    while (together && first != 0 && !fails[first] && tops[first - 1] == tops[last] && group.add(first - 1)) --first;
     const auto node = std::make_shared<LinkNode>(cut, first, last, together);
     for (std::uint32_t link = last + 1; link-- != first;) {
       links[link] = node;

@@ -117,3 +117,50 @@ add("then_features", Fed, both, second_alone, fails=False)
 add("then_what_is_made_of_features", Fed, both, first_alone)
 add("of_a_leaf", Skipping, one, one, leaf="itself")
 add("of_a_tensor_behind_a_leaf", Skipping, one, one, leaf="behind")
+
+
+def add_hooked(name: str, make: Callable[[], nn.Module], hook: Callable[[nn.Parameter, Callable[..., None]], Any]) -> None:
+    """Hooks on the weights come behind the first pass, and see what the second one adds up."""
+
+    def run_program(run: Run) -> None:
+        model = run.put(make())
+        optimizer = sgd(model)
+        for step in run.steps():
+            x, y = batch(run)
+            out = model(x)
+            one(out).backward()
+            seen: list[str] = []
+
+            def note(name: str) -> Callable[..., None]:
+                return lambda given: seen.append(f"{name} {float((given if given.grad is None else given.grad).sum())}")
+
+            if step >= 10:
+                handles = [hook(weight, note(name)) for name, weight in model.named_parameters()]
+                with run.expect_error("freed"):
+                    one(out).backward()
+                for handle in handles:
+                    handle.remove()
+            see_step(run, F.mse_loss(y, y), model, optimizer, seen=seen)
+
+    run_program.__name__ = f"freed_whole_{name}"
+    program(tags="freed")(run_program)
+
+
+for _name, _make in {"with_a_shift": Shifted, "with_shifts": ShiftedInside}.items():
+    add_hooked(f"{_name}_then_hooks", _make, lambda weight, note: weight.register_hook(note))
+    add_hooked(f"{_name}_then_hooks_behind", _make, lambda weight, note: weight.register_post_accumulate_grad_hook(note))
+
+
+@program(tags="freed")
+def freed_whole_beside_another_call(run: Run) -> None:
+    """The pass that fails runs another call's nodes as well, with the same weights."""
+    model = run.put(ShiftedInside())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        out = model(x)
+        one(out).backward()
+        if step >= 10:
+            with run.expect_error("freed"):
+                (one(out) * 2 + one(model(x * 0.5))).backward()
+        see_step(run, F.mse_loss(y, y), model, optimizer)
