@@ -14,7 +14,6 @@
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/observation/host_effects.h"
 #include "python_hooks/scopes/frames.h"
-#include "shim/device/warm_up.h"
 #include "shim/lifecycle/blocked_signals.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
@@ -96,7 +95,6 @@ bool install_frames() noexcept {
 
 // What the first call would have to make otherwise: as the program loads, not in its first step.
 void prepare() noexcept {
-  device::warm_up();
   ask_dictionaries();
   static_cast<void>(observation::find_effects());
 }
