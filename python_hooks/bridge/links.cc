@@ -156,8 +156,13 @@ class LinkNode final : public Node, public ReplayedNode {
 
   // Gives leaves their gradients, as the engine would. Left is what it has to give on; none: there is nothing left.
   variable_list deliver(variable_list& outputs) {
-    if (at::hasCallbacks() || looks_for_anomalies()) return std::move(outputs);
-    const std::vector<bool> here = delivered_here(false);
+    std::vector<bool> here = delivered_here(false);
+    // Each node that the engine runs is somebody's then. But it runs leaves in an order of its own where many wait, and
+    // of two with the same gradient the last one takes it.
+    for (std::size_t i = 0; i < here.size() && (at::hasCallbacks() || looks_for_anomalies()); ++i) {
+      const auto same = [&](const at::Tensor& other) { return other.is_same(outputs[i]); };
+      here[i] = here[i] && outputs[i].defined() && std::count_if(outputs.begin(), outputs.end(), same) > 1;
+    }
     give_all(outputs, here);
     const bool all = std::find(here.begin(), here.end(), false) == here.end();
     return all ? variable_list() : std::move(outputs);
