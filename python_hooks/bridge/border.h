@@ -48,7 +48,7 @@ struct OwnedBorder {
   static const OwnedBorder* of(const Border* border) noexcept { return of(const_cast<Border*>(border)); }
 };
 
-bool adds_up_first(const Border& border);
+bool adds_up_first(const Border& border);  // as Border::adds_up_first
 
 struct InnerNodes {
   struct Ran {

@@ -87,6 +87,7 @@ def second_alone(out: Any) -> torch.Tensor:
 def add(name: str, make: Callable[[], nn.Module], first: Of, second: Of, fails: bool = True, leaf: str = "") -> None:
     """From step 10 on `second` comes behind `first`. `leaf`: the argument is one, or a tensor that was computed of one."""
 
+    @program(tags="freed", name=f"freed_whole_{name}")
     def run_program(run: Run) -> None:
         model = run.put(make())
         optimizer = sgd(model)
@@ -102,9 +103,6 @@ def add(name: str, make: Callable[[], nn.Module], first: Of, second: Of, fails: 
             elif step >= 10:
                 second(out).backward()
             see_step(run, F.mse_loss(y, y), model, optimizer, of_argument=x.grad, others=others)
-
-    run_program.__name__ = f"freed_whole_{name}"
-    program(tags="freed")(run_program)
 
 
 add("with_a_shift_at_the_end", Shifted, one, one)
@@ -122,6 +120,7 @@ add("of_a_tensor_behind_a_leaf", Skipping, one, one, leaf="behind")
 def add_hooked(name: str, make: Callable[[], nn.Module], hook: Callable[[nn.Parameter, Callable[..., None]], Any]) -> None:
     """Hooks on the weights come behind the first pass, and see what the second one adds up."""
 
+    @program(tags="freed", name=f"freed_whole_{name}")
     def run_program(run: Run) -> None:
         model = run.put(make())
         optimizer = sgd(model)
@@ -141,9 +140,6 @@ def add_hooked(name: str, make: Callable[[], nn.Module], hook: Callable[[nn.Para
                 for handle in handles:
                     handle.remove()
             see_step(run, F.mse_loss(y, y), model, optimizer, seen=seen)
-
-    run_program.__name__ = f"freed_whole_{name}"
-    program(tags="freed")(run_program)
 
 
 for _name, _make in {"with_a_shift": Shifted, "with_shifts": ShiftedInside}.items():
