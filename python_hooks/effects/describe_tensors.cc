@@ -255,7 +255,9 @@ bool Describer::describe_base(const torch::TensorView& view, View& made) {
   made.is_view = !made.own_version && (identity == torch::identity_of_tensor(of) ||
                                        identity == base_of(made.module_tensor, made.place, before_));
   if (!is_made_anew(view, made.is_view ? of : base.get())) refuse(refusal::view_of_other_kind);
-  if (made.is_view && torch::autograd_facts(of) != 0 && was_written(before_, counter)) refuse(refusal::view_of_written);
+  if (made.is_view && torch::concern_gradients(torch::autograd_facts(of)) && was_written(before_, counter)) {
+    refuse(refusal::view_of_written);
+  }
   if (!made.is_view) based_.push_back({view.object, identity, out_.views.size(), false, path_});
   return !refusal_;
 }

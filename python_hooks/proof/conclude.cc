@@ -33,7 +33,7 @@ bool find_writes(const guards::GlobalsGuard& globals, const ObservedCall& observ
   std::unordered_set<const torch::VersionCounter*> met;
   for (std::uint32_t i = 0; i < now.size(); ++i) {
     const torch::VersionCounter* const counter = now[i].counter;
-    if (torch::autograd_facts(now[i].tensor) != 0 && noted.count(now[i].tensor) == 0) return false;
+    if (torch::concern_gradients(torch::autograd_facts(now[i].tensor)) && noted.count(now[i].tensor) == 0) return false;
     if (counter == nullptr || observed.before->knows(counter) || !met.insert(counter).second) continue;
     const auto known = before.find(counter);
     if (known == before.end()) return false;

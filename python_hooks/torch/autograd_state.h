@@ -22,9 +22,17 @@ enum AutogradFact : std::uint32_t {
   // A view that was made where gradients are off: it requires grad as its base does, and gets no gradient itself.
   // requires_grad_() changes just that.
   kRequiresGradByBase = 16,
+  // Of a view, in three bits: where and by which operator it was made (autograd's CreationMeta). Views of it take that
+  // over, and errors of in-place work depend on it.
+  kOneOfSeveral = 2 << 5,
+  kHowViewed = 7 << 5,
 };
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
 constexpr std::uint32_t kMadeByNode = kRequiresGrad | kHasGradFn;  // and there is nothing else
+constexpr int kAutogradFactBits = 8;
+
+// Does autograd know more of a tensor than how it was viewed?
+inline bool concern_gradients(std::uint32_t facts) noexcept { return (facts & ~std::uint32_t{kHowViewed}) != 0; }
 
 // All of autograd's state of a tensor, to be compared with a later mark of the same tensor. Leaves out one thing that
 // shows nowhere: the node that adds up a leaf's gradients, which is made when it is first needed.
@@ -63,7 +71,7 @@ class AutogradNotes {
 
 // Is `made_anew`, a view that as_strided() made, of the same kind as `view` to autograd? Errors of later in-place work
 // depend on how a view was made. `by_node`: a node made `view`, and is to be given to the other one; then that may
-// become one of several views that a node made. Asks Python.
+// become one of several views that a node made.
 bool same_kind_of_view(Object* view, Object* made_anew, bool by_node) noexcept;
 
 // Is there a tensor that requires grad in what a call returned? Looks into tuples, lists, dictionaries and the

@@ -191,7 +191,8 @@ bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept {
   out.data = view.data;
   out.storage = view.storage;
   out.storage_bytes = view.storage_bytes;
-  std::uint64_t shape = static_cast<std::uint64_t>(view.type) << 24 | static_cast<std::uint64_t>(view.dimensions) << 4 |
+  std::uint64_t shape = static_cast<std::uint64_t>(view.type) << 24 |
+                        static_cast<std::uint64_t>(view.dimensions) << kAutogradFactBits |
                         static_cast<std::uint64_t>(autograd_facts(plain_tensor));
   for (std::int64_t i = 0; i < view.dimensions; ++i) {
     shape = mixed(mixed(shape, static_cast<std::uint64_t>(view.sizes[i])), static_cast<std::uint64_t>(view.strides[i]));

@@ -40,11 +40,14 @@ constexpr char kSamples[] =
     "      try: return (zeros(True) * 2).t()\n"
     "      finally: tracks(False)\n"
     "    tracked = [False, True, True, False, True]\n"
+    "    off = torch.no_grad()(torch.t)\n"
+    "    viewed = [zeros(True).t(), off(zeros(True)), zeros(True).unbind(0)[0], off(zeros(True).t())]\n"
+    "    kinds = [int(torch._C._autograd._get_creation_meta(view)) for view in viewed]\n"
     "    node = lambda x: (x.grad_fn, x.grad_fn._sequence_nr()) if x.grad_fn is not None else None\n"
     "    facts = lambda x: (node(x), x.grad if x is graded else None, x.is_leaf and x.requires_grad, x.retains_grad,\n"
     "                       x._is_view(), x.output_nr)\n"
     "    return tensors, [facts(x) for x in tensors], hooked, hooked._backward_hooks, \\\n"
-    "      [stale(one) for one in versions], versions, [turned(one) for one in tracked], tracked\n"
+    "      [stale(one) for one in versions], versions, [turned(one) for one in tracked], tracked, viewed, kinds\n"
     "samples = make()\n"
     "keep = lambda x: x\n";
 
@@ -62,6 +65,7 @@ struct Places {
   std::size_t grad = 0, grad_fn = 0, flags = 0;  // in autograd's notes of a tensor; flags: three bytes
   std::size_t output_number = 0;
   std::size_t view_version = 0;              // of a view: the version that its grad_fn was made for
+  std::size_t how_viewed = 0;                // of a view: its CreationMeta, a byte
   std::size_t view_function = 0;             // of a view: what makes it anew; 0: no view has that
   std::size_t sequence = 0;                  // in a node
   std::size_t hooks = 0;                     // in a tensor's Python object
@@ -73,7 +77,6 @@ struct Places {
   bool (*saved_hooks_allowed)() = nullptr;
   std::uint64_t (*nodes)() = nullptr;       // at::sequence_number::peek()
   std::uint64_t (*count_node)() = nullptr;  // get_and_increment()
-  Object* creation = nullptr;               // torch._C._autograd._get_creation_meta
 };
 Places g_places;
 
@@ -143,6 +146,14 @@ bool find_view_version(Object* views, Object* versions) noexcept {
       },
       g_places.output_number + kStep, kViewBytes);
   return g_places.view_version != 0;
+}
+
+// It stands behind the version.
+bool find_how_viewed(Object* views, Object* kinds) noexcept {
+  g_places.how_viewed = g_places.view_version + sizeof(std::uint32_t);
+  return for_all(views, [&](Object* view, std::size_t i) {
+    return g_api.PyLong_AsLong(list_data(kinds)[i]) == static_cast<long>(notes_of(view)[g_places.how_viewed]);
+  });
 }
 
 // Nothing else comes before it that such views have, and no others.
@@ -279,12 +290,13 @@ bool find_places(Object* torch) noexcept {
       find_function(g_places.count_node, "libtorch_cpu.so", "_ZN2at15sequence_number17get_and_incrementEv") &&
       notes_are_readable(tensors, kNotesBytes) && find_notes(tensors, facts) &&
       notes_are_readable(tuple_item(samples, 4), kViewBytes) &&
-      find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) && find_sequence(facts) &&
+      find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) &&
+      notes_are_readable(tuple_item(samples, 8), kViewBytes) &&
+      find_how_viewed(tuple_item(samples, 8), tuple_item(samples, 9)) && find_sequence(facts) &&
       find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() && find_tracking() &&
       find_saved_hooks(dict_item(globals.get(), "keep"));
   if (found && notes_are_readable(tuple_item(samples, 6), kViewBytes))
     find_view_function(tuple_item(samples, 6), tuple_item(samples, 7));
-  g_places.creation = new_reference(module_member("torch._C._autograd", "_get_creation_meta"));
   g_api.PyDict_Clear(globals.get());
   return found;
 }
@@ -333,6 +345,7 @@ std::uint32_t autograd_facts(Object* plain_tensor) noexcept {
   if (notes[g_places.flags + 1] != 0) facts |= kRetainsGrad;
   const bool view_with_grad = notes[g_places.flags + 2] != 0 && (facts & kRequiresGrad) != 0;
   if (view_with_grad && (facts & kHasGradFn) == 0 && notes[g_places.flags] == 0) facts |= kRequiresGradByBase;
+  if (notes[g_places.flags + 2] != 0) facts |= std::uint32_t{static_cast<std::uint8_t>(notes[g_places.how_viewed])} << 5;
   const VersionCounter* const version = view_with_grad ? version_counter(plain_tensor) : nullptr;
   if (version != nullptr && field<std::uint32_t>(notes, g_places.view_version) != *version) facts |= kStaleGradFn;
   return facts;
@@ -418,18 +431,11 @@ bool has_view_function(Object* view) noexcept {
 }  // namespace
 
 bool same_kind_of_view(Object* view, Object* made_anew, bool by_node) noexcept {
-  constexpr long kOneOfSeveral = 2, kByItself = 0;  // CreationMeta
   if ((autograd_modes() & g_places.tracks_views) != 0 || has_view_function(view) != has_view_function(made_anew))
     return false;
-  if (autograd_facts(view) != (autograd_facts(made_anew) | (by_node ? kMadeByNode : 0))) return false;
-  const auto kind = [](Object* tensor) -> long {
-    const Reference creation(g_api.PyObject_CallFunctionObjArgs(g_places.creation, tensor, nullptr));
-    const Reference number(creation ? g_api.PyNumber_Index(creation.get()) : nullptr);
-    return number ? g_api.PyLong_AsLong(number.get()) : -1;  // no view of that kind
-  };
-  if (g_places.creation == nullptr) return true;
-  const long of_view = kind(view), anew = kind(made_anew);
-  return of_view == anew || (by_node && anew == kByItself && of_view == kOneOfSeveral);
+  const std::uint32_t facts = autograd_facts(view);
+  const std::uint32_t anew = autograd_facts(made_anew) | (by_node ? kMadeByNode : 0);
+  return facts == anew || (by_node && facts == (anew | kOneOfSeveral) && (anew & kHowViewed) == 0);
 }
 
 namespace {

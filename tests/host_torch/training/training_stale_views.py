@@ -118,3 +118,76 @@ def view_without_gradients_asks_for_its_own(run: Run) -> None:
         (r.square().sum() + x.square().sum()).backward()
         run.see(r=r, leaf=r.is_leaf, gradient=view.grad, weight=lin.weight.grad)
         lin.zero_grad()
+
+
+class Turned(nn.Module):
+    """Returns a view that it makes with gradients on or off, whatever they were outside."""
+
+    def __init__(self, gradients: bool) -> None:
+        super().__init__()
+        self.gradients = gradients
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(self.gradients):
+            return x.t()
+
+
+def use_turned(run: Run, model: nn.Module, x: torch.Tensor, gradients: bool, weight: torch.Tensor) -> None:
+    """In-place work on a view is an error or not, depending on how it and all before it were made."""
+    with torch.set_grad_enabled(gradients):
+        r = model(x)
+    with run.expect_error("behind"):
+        r.mul_(weight)
+    run.see(r=r, node=type(r.grad_fn).__name__)
+    if r.requires_grad:
+        r.sum().backward()
+    run.see(gradient=weight.grad)
+    weight.grad = None
+
+
+def argument_of_kind(run: Run, kind: str, step: int) -> torch.Tensor:
+    x = torch.arange(16.0, device=run.device).view(4, 4) + step
+    if kind == "several":
+        return x.chunk(1)[0]
+    with torch.set_grad_enabled(kind != "no_grad"):
+        return x if kind == "base" else x.view(4, 4)
+
+
+def turn_arguments_of_kinds(run: Run, gradients: bool, kinds: tuple[str, ...]) -> None:
+    model, lin = run.put(Turned(not gradients)), run.put(nn.Linear(4, 4))
+    for step in range(3 * STEPS):
+        kind = kinds[step % 8 == 7]
+        use_turned(run, model, argument_of_kind(run, kind, step), gradients, lin.weight)
+
+
+@program(tags="views errors")
+def view_of_a_view_with_gradients(run: Run) -> None:
+    turn_arguments_of_kinds(run, False, ("no_grad", "base"))
+
+
+@program(tags="views errors")
+def view_of_a_view_without_gradients(run: Run) -> None:
+    turn_arguments_of_kinds(run, True, ("no_grad", "base"))
+
+
+@program(tags="views errors")
+def view_of_one_of_several(run: Run) -> None:
+    """chunk() makes several views; in-place work on one of them is an error, and on a view of it."""
+    model, lin = run.put(Turned(True)), run.put(nn.Linear(4, 4))
+    for step in range(3 * STEPS):
+        use_turned(run, model, argument_of_kind(run, "view" if step % 8 == 7 else "several", step), True, lin.weight)
+
+
+@program(tags="views errors")
+def view_of_a_view_with_a_node(run: Run) -> None:
+    model, lin = run.put(Turned(True)), run.put(nn.Linear(4, 4))
+    for step in range(3 * STEPS):
+        x = lin(torch.ones(4, 4, device=run.device) * step)
+        part = x.chunk(1)[0] if step % 8 != 7 else x.view(4, 4)
+        with run.expect_error("behind"):
+            r = model(part)
+            r.mul_(2.0)
+        run.see(x=x, node=type(r.grad_fn).__name__)
+        x.sum().backward()
+        run.see(gradient=lin.weight.grad)
+        lin.zero_grad()
