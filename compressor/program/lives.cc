@@ -94,14 +94,4 @@ void Lives::use(std::uint32_t block, std::uint32_t node) {
   for (std::uint32_t c = 0; c < order_.chains(); ++c) all_after_[at + c] = std::min(all_after_[at + c], comes_after[c]);
 }
 
-bool Lives::precedes(std::uint32_t a, std::uint32_t b) const {
-  if (!known_ || died_[a] > born_[b]) return false;
-  const std::uint32_t* last = last_use_.data() + std::size_t{a} * order_.chains();
-  const std::uint32_t* after = all_after_.data() + std::size_t{b} * order_.chains();
-  for (std::uint32_t c = 0; c < order_.chains(); ++c) {
-    if (last[c] > after[c]) return false;
-  }
-  return true;
-}
-
 }  // namespace grape::program

@@ -48,10 +48,21 @@ class Lives {
   bool used(std::uint32_t block) const { return used_[block] != 0; }
   bool may_share(std::uint32_t a, std::uint32_t b) const { return precedes(a, b) || precedes(b, a); }
   // Is `a` dead before `b` is born, and does every node that uses `b` come after every node that uses `a`?
-  bool precedes(std::uint32_t a, std::uint32_t b) const;
+  bool precedes(std::uint32_t a, std::uint32_t b) const {
+    return known_ && died_[a] <= born_[b] && all_come_after(a, b);
+  }
 
  private:
   void use(std::uint32_t block, std::uint32_t node);
+  bool all_come_after(std::uint32_t a, std::uint32_t b) const {
+    const std::uint32_t chains = order_.chains();
+    const std::uint32_t* last = last_use_.data() + std::size_t{a} * chains;
+    const std::uint32_t* after = all_after_.data() + std::size_t{b} * chains;
+    for (std::uint32_t c = 0; c < chains; ++c) {
+      if (last[c] > after[c]) return false;
+    }
+    return true;
+  }
 
   NodeOrder order_;
   std::size_t temps_, inputs_;

@@ -14,6 +14,9 @@ namespace {
 // Orders are tried until this many pairs of temps were looked at: a few milliseconds.
 constexpr std::size_t kMostPairs = 2u << 20;
 constexpr int kMostOrders = 12;
+// What another order has to be able to save, in bytes, or of the arena. Small programs have many temps of a few KiB, and
+// are planned often.
+constexpr std::uint64_t kLeastSaved = 64 << 10, kLeastPart = 8;
 
 // Blocks side by side: two overlap only if they may share.
 class Space {
@@ -175,8 +178,9 @@ ArenaPlan place_in_arena(const Program& program, const Lives& lives, std::vector
   std::sort(by_number.begin(), by_number.end());
   ArenaPlan best = place(program, lives, by_number, in_lent);
   const std::uint64_t least = least_bytes(program, temps);
+  const std::uint64_t enough = least + std::min(kLeastSaved, least / kLeastPart);
   const std::size_t pairs = temps.size() * temps.size();
-  for (int i = 1; i < kMostOrders && best.bytes > least && i * pairs <= kMostPairs; ++i) {
+  for (int i = 1; i < kMostOrders && best.bytes > enough && i * pairs <= kMostPairs; ++i) {
     ArenaPlan plan = place(program, lives, temps, in_lent);
     // The temps that lie beyond what the best plan could need are placed first the next time.
     std::stable_partition(temps.begin(), temps.end(), [&](std::uint32_t temp) {

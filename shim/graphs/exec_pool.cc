@@ -13,7 +13,8 @@ namespace {
 // So many programs of one shape may alternate without a node being set for it.
 constexpr std::size_t kSameShape = 4;
 // A program that was without an exec more often than this gets one of its own: by then it has paid for the building.
-constexpr std::uint32_t kMostMisses = 2;
+// Setting the nodes of a GPT-2 token took 0.14 ms, building its exec 1.16 ms (H200, driver 580).
+constexpr std::uint32_t kMostMisses = 8;
 
 }  // namespace
 

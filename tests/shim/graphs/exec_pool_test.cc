@@ -181,7 +181,7 @@ TEST_F(ExecPoolTest, WhatComesAgainAndAgainGetsAnExecOfItsOwn) {
   std::vector<Numbered> programs;
   for (std::uint64_t i = 1; i <= 9; ++i) programs.push_back(numbered(i, {i + 1, i + 2, i + 3}));
   ExecPool pool;
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 10; ++round) {
     for (const Numbered& program : programs) expect_computes(pool, program);
   }
   EXPECT_EQ(pool.size(), 9u);
