@@ -14,8 +14,8 @@ namespace {
 // Orders are tried until this many pairs of temps were looked at: a few milliseconds.
 constexpr std::size_t kMostPairs = 2u << 20;
 constexpr int kMostOrders = 12;
-// What another order has to be able to save, in bytes, or of the arena. Small programs have many temps of a few KiB, and
-// are planned often.
+// What another order has to be able to save, in bytes, or of the arena. Small programs have many temps of a few KiB,
+// and are planned often.
 constexpr std::uint64_t kLeastSaved = 64 << 10, kLeastPart = 8;
 
 // Blocks side by side: two overlap only if they may share.

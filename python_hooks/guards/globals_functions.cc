@@ -60,6 +60,10 @@ std::vector<Object*> functions_of(const observation::ExecutedCode::State& code, 
     for (Object* dict : dicts) finder.look_in(dict);
     return std::move(finder.found());
   }
+  return living_functions(code);
+}
+
+std::vector<Object*> living_functions(const observation::ExecutedCode::State& code) {
   std::vector<Object*> found;
   std::unordered_set<Object*> seen;
   for (Object* reference : code.functions) {

@@ -7,6 +7,7 @@
 
 #include "python_hooks/guards/globals_plan.h"
 #include "python_hooks/guards/guarded_walk.h"
+#include "python_hooks/guards/plan_key.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/interpreter/function_reports.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::size_t kAhead = 24;  // things that are asked for ahead
 constexpr std::uint64_t kNotLooked = ~std::uint64_t{0};
+std::uint64_t g_plans = 0;
 
 template <typename Thing>
 void fetch_first(const std::vector<Thing>& things) noexcept {
@@ -50,6 +52,7 @@ struct Alone {
 
 struct GlobalsGuard::State {
   GlobalsPlan plan;
+  PlanKey key;
   GuardedWalk walked;
   std::vector<Alone> alone;
   std::vector<std::uint64_t> form;  // with the walks' bytes: equal for guards of the same
@@ -144,6 +147,7 @@ bool GlobalsGuard::State::take(const observation::ExecutedCode::State& code, ref
   if (!walked.take([this](walk::Walk& walk) { return walk_into(walk); }, refusal)) return false;
   if (!take_alone(refusal)) return false;
   identify();
+  key.take(code, plan);
   return true;
 }
 
@@ -290,17 +294,37 @@ namespace {
 
 // Most observed calls of a model name the same: their guards share one state, and one check of it.
 template <typename State>
-std::shared_ptr<State> shared(std::shared_ptr<State> state) {
-  static auto& known = *new std::vector<std::weak_ptr<State>>;
-  known.erase(std::remove_if(known.begin(), known.end(), [](const auto& weak) { return weak.expired(); }), known.end());
-  for (const std::weak_ptr<State>& weak : known) {
-    std::shared_ptr<State> other = weak.lock();
-    if (other->same_as(*state) && other->holds()) return other;
+class KnownStates {
+ public:
+  // One that holds, and that a call which ran this code shares; null: none is known.
+  std::shared_ptr<State> of(const observation::ExecutedCode::State& code) {
+    forget_dead();
+    return first([&](const State& state) { return state.key.fits(code); });
   }
-  known.push_back(state);
-  state->ask_for_reports();
-  return state;
-}
+  // An equal one that holds; else `state`, which the next ones may share.
+  std::shared_ptr<State> add(std::shared_ptr<State> state) {
+    if (std::shared_ptr<State> same = first([&](const State& other) { return other.same_as(*state); })) return same;
+    states_.push_back(state);
+    state->ask_for_reports();
+    return state;
+  }
+
+ private:
+  void forget_dead() {
+    states_.erase(std::remove_if(states_.begin(), states_.end(), [](const auto& weak) { return weak.expired(); }),
+                  states_.end());
+  }
+  template <typename Same>
+  std::shared_ptr<State> first(Same same) {
+    for (const std::weak_ptr<State>& weak : states_) {
+      std::shared_ptr<State> state = weak.lock();
+      if (state != nullptr && same(*state) && state->holds()) return state;
+    }
+    return nullptr;
+  }
+
+  std::vector<std::weak_ptr<State>> states_;
+};
 
 }  // namespace
 
@@ -313,21 +337,27 @@ GlobalsGuard::~GlobalsGuard() {
 std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const observation::ExecutedCode& code,
                                                  refusal::Refusal& refusal) noexcept {
   const KeepException keep;
+  static auto& known = *new KnownStates<State>;
   try {
     ask_dictionaries();
     functions_report();
     const NoCollection no_collection;
-    auto state = std::make_shared<State>();
     if (!check_objects()) return refusal::refuse(refusal, refusal::unknown_layout);
-    if (!state->take(code.state(), refusal)) return nullptr;
     std::unique_ptr<GlobalsGuard> guard(new GlobalsGuard);
-    guard->state_ = shared(std::move(state));
+    guard->state_ = known.of(code.state());
+    if (guard->state_ != nullptr) return guard;
+    auto state = std::make_shared<State>();
+    ++g_plans;
+    if (!state->take(code.state(), refusal)) return nullptr;
+    guard->state_ = known.add(std::move(state));
     return guard;
   } catch (const std::bad_alloc&) {
     refusal = refusal::out_of_memory();
   }
   return nullptr;
 }
+
+std::uint64_t GlobalsGuard::plans() noexcept { return g_plans; }
 
 bool GlobalsGuard::holds() noexcept {
   const KeepException keep;

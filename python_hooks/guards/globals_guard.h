@@ -1,6 +1,7 @@
 // Guards the state that a call's code names outside of its module and its arguments. With the GIL.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ class GlobalsGuard {
   // After end(), also when that gave false. Null: refused; `refusal`: a value that cannot be walked, and its name.
   static std::unique_ptr<GlobalsGuard> take(const observation::ExecutedCode& code, refusal::Refusal& refusal) noexcept;
   ~GlobalsGuard();
+  // How many plans were made in this process. A call like one whose guard holds needs none (plan_key.h).
+  static std::uint64_t plans() noexcept;
   bool holds() noexcept;
   const std::string& change() const noexcept;  // what is not as it was; after holds() gave false
   // Does the code see how much memory is behind a tensor (as_strided, nbytes), so that it must be as much each time?

@@ -83,6 +83,7 @@ class Planner {
     std::unordered_set<Object*> classes;
     std::vector<Object*> own;
     std::copy_if(attributes_.begin(), attributes_.end(), std::back_inserter(own), is_own_dunder);
+    plan_.looks_for_classes = !own.empty();
     for (Object* one : classes_that_define(own)) {
       if (!walk::is_library_class(one) && !made_in_call(one, inner) && classes.insert(one).second) class_data_of(one);
     }

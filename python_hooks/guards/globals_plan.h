@@ -80,10 +80,11 @@ struct GlobalsPlan {
   Strong environment;             // the dictionary behind os.environ, if it was read
   WarningFilters filters;
   std::uint64_t settings = observation::setting_changes();
-  long abstract_token = -1;      // the number of classes that abstract ones have registered; -1: not asked
-  unsigned long thread = 0;      // that asked which it is; 0: none did
-  bool sees_storages = false;    // the arguments' memory is to be as large as it was
-  bool nothing_handled = false;  // there is to be no exception that is handled: code asks which
+  long abstract_token = -1;        // the number of classes that abstract ones have registered; -1: not asked
+  unsigned long thread = 0;        // that asked which it is; 0: none did
+  bool sees_storages = false;      // the arguments' memory is to be as large as it was
+  bool looks_for_classes = false;  // it depends on which classes there are in the process
+  bool nothing_handled = false;    // there is to be no exception that is handled: code asks which
 
   // Throws std::bad_alloc. False: refused.
   bool make(const observation::ExecutedCode::State& code, refusal::Refusal& refusal);
@@ -91,6 +92,8 @@ struct GlobalsPlan {
 
 // The functions that ran and are still there, each once; borrowed. Throws std::bad_alloc, as the next one does.
 std::vector<Object*> functions_of(const observation::ExecutedCode::State& code, const GlobalsPlan& plan);
+// Where frames name their functions.
+std::vector<Object*> living_functions(const observation::ExecutedCode::State& code);
 // Code of the user's that ran with a closure, and of which no function was found. `inner`: code that is left out.
 std::vector<Object*> unknown_closures(const observation::ExecutedCode::State& code,
                                       const std::vector<FunctionMark>& functions,

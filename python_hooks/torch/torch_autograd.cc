@@ -345,7 +345,8 @@ std::uint32_t autograd_facts(Object* plain_tensor) noexcept {
   if (notes[g_places.flags + 1] != 0) facts |= kRetainsGrad;
   const bool view_with_grad = notes[g_places.flags + 2] != 0 && (facts & kRequiresGrad) != 0;
   if (view_with_grad && (facts & kHasGradFn) == 0 && notes[g_places.flags] == 0) facts |= kRequiresGradByBase;
-  if (notes[g_places.flags + 2] != 0) facts |= std::uint32_t{static_cast<std::uint8_t>(notes[g_places.how_viewed])} << 5;
+  if (notes[g_places.flags + 2] != 0)
+    facts |= std::uint32_t{static_cast<std::uint8_t>(notes[g_places.how_viewed])} << 5;
   const VersionCounter* const version = view_with_grad ? version_counter(plain_tensor) : nullptr;
   if (version != nullptr && field<std::uint32_t>(notes, g_places.view_version) != *version) facts |= kStaleGradFn;
   return facts;

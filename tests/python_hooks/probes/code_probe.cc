@@ -89,6 +89,7 @@ PROBE GlobalsGuard* globals_take(ExecutedCode* code) {
   return GlobalsGuard::take(*code, g_refusal).release();
 }
 PROBE const char* globals_reason() { return g_refusal.text.c_str(); }
+PROBE std::uint64_t globals_plans() { return GlobalsGuard::plans(); }
 PROBE void globals_delete(GlobalsGuard* guard) { delete guard; }
 PROBE int globals_holds(GlobalsGuard* guard) { return guard->holds() ? 1 : 0; }
 PROBE const char* globals_change(GlobalsGuard* guard) { return guard->change().c_str(); }

@@ -33,6 +33,7 @@ globals_digest = declare("globals_digest", ctypes.c_uint64, HANDLE)
 globals_take = declare("globals_take", HANDLE, HANDLE)
 globals_reason = declare("globals_reason", TEXT)
 globals_delete = declare("globals_delete", None, HANDLE)
+globals_plans = declare("globals_plans", ctypes.c_uint64)
 globals_holds = declare("globals_holds", ctypes.c_int, HANDLE)
 globals_change = declare("globals_change", TEXT, HANDLE)
 globals_extents = declare("globals_extents", ctypes.c_size_t, HANDLE)
@@ -89,14 +90,19 @@ class Observation:
 class Globals:
     """A guard of what the code of an observation names."""
 
+    again = False  # is it the second one of the same observation, which shares the first one's plan?
+
     def __init__(self, observation):
+        self.handle = None
+        self.first = globals_take(observation.handle) if self.again else None
         self.handle = globals_take(observation.handle)
         if not self.handle:
             raise Refused(globals_reason().decode())
 
     def __del__(self):
-        if self.handle:
-            globals_delete(self.handle)
+        for handle in (self.first, self.handle):
+            if handle:
+                globals_delete(handle)
 
     def holds(self):
         return bool(globals_holds(self.handle))
