@@ -123,21 +123,34 @@ Object* measure(replay::Region& region, replay::Signature& signature, const repl
 }
 
 // Words were shown to hold numbers in two calls or three; a replay puts others there. So such replays are checked now
-// and then, as the budget allows: the first, the second, the fourth, and ever more seldom.
-bool is_check_due(replay::Region& region, replay::Proven& proven, replay::Call& call) {
-  call.check_asked = proof::validation_due(region);
+// and then: the first, the second, the fourth, and ever more seldom.
+bool checks_numbers(replay::Proven& proven) {
   const std::vector<bool>& moved = proven.numbers.moved;
-  const bool moves = std::find(moved.begin(), moved.end(), true) != moved.end();
-  if (call.check_asked || !moves || config().strict) return call.check_asked;
+  if (std::find(moved.begin(), moved.end(), true) == moved.end()) return false;
   const std::uint32_t calls = ++proven.numbered;
+  return (calls & (calls - 1)) == 0;
+}
+
+// State that no program shows (a maximum so far, a mode that switched) fools a family as it does two equal calls. So
+// one in so many of these replays is checked.
+bool checks_family(replay::Region& region, const replay::Signature& signature) noexcept {
+  constexpr std::uint32_t kForetold = 256;
+  return signature.foretold && ++region.budget.foretold % kForetold == 0;
+}
+
+// As the budget allows, where nobody asked for it.
+bool is_check_due(replay::Region& region, replay::Signature& signature, replay::Call& call) {
+  call.check_asked = proof::validation_due(region);
+  if (call.check_asked || config().strict) return call.check_asked;
+  const bool of_numbers = checks_numbers(*signature.proven), of_family = checks_family(region, signature);
   const double cost = region.budget.costs != nullptr ? region.budget.costs->proof : 0;
-  return (calls & (calls - 1)) == 0 && affords_look(region, cost, replay::now());
+  return (of_numbers || of_family) && affords_look(region, cost, replay::now());
 }
 
 // The call's signature is proven. False: its proof is void, for `refusal`, and nothing was done.
 bool run_proven(replay::Region& region, replay::Signature& signature, replay::Call& call, const Lookup& lookup,
                 Object*& result, refusal::Refusal& refusal) {
-  if (is_check_due(region, *signature.proven, call)) {
+  if (is_check_due(region, signature, call)) {
     refusal::Refusal difference;
     const proof::Checked checked = proof::validate(region, *signature.proven, call, result, difference);
     call.checked = checked != proof::Checked::kNotPossible;

@@ -17,8 +17,9 @@ namespace {
 
 using families::Slot;
 
-constexpr std::int64_t kSpecial[] = {-1, -2};                  // in place of 0 and 1
-constexpr std::size_t kMostFamilies = 64, kMostNumbers = 256;  // of one region; of one signature
+constexpr std::int64_t kSpecial[] = {-1, -2};  // in place of 0 and 1
+constexpr std::size_t kMostFamilies = 64;      // of one region
+constexpr std::size_t kMostNumbers = 4096;  // of one signature; the caches of a decoder of 12 layers are some hundreds
 
 // Calls that a program alone does not describe are in no family.
 bool is_plain(const replay::Observation& observation) {

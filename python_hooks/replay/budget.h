@@ -114,6 +114,7 @@ struct Budget {
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
   std::uint32_t since_validated = 0;  // replays since the last check
+  std::uint32_t foretold = 0;         // calls of signatures that their family proved
   std::uint32_t disturbed = 0;        // checks in a row of no use, as other threads worked meanwhile
   std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
   std::uint64_t gained_at = 0;        // observed calls when something was gained last
