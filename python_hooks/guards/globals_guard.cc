@@ -337,8 +337,8 @@ GlobalsGuard::~GlobalsGuard() {
 std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const observation::ExecutedCode& code,
                                                  refusal::Refusal& refusal) noexcept {
   const KeepException keep;
-  static auto& known = *new KnownStates<State>;
   try {
+    static auto& known = *new KnownStates<State>;
     ask_dictionaries();
     functions_report();
     const NoCollection no_collection;
