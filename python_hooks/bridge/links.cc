@@ -93,8 +93,7 @@ class LinkNode final : public Node, public ReplayedNode {
     try {
       for (std::uint32_t link = last_ + 1; link-- != first_;) run(link, outputs);
     } catch (const std::exception&) {
-      outputs.resize(num_outputs());
-      if (delivers_) give_all(outputs, delivered_here(true));  // what came before the error has its gradient
+      if (delivers_) give_what_came(outputs);
       throw;
     }
     return outputs;
@@ -166,6 +165,14 @@ class LinkNode final : public Node, public ReplayedNode {
     give_all(outputs, here);
     const bool all = std::find(here.begin(), here.end(), false) == here.end();
     return all ? variable_list() : std::move(outputs);
+  }
+
+  // Behind an error. Only of links that ran: a cast's gradient lies elsewhere, and is there for the others, too.
+  void give_what_came(variable_list& outputs) {
+    std::vector<bool> here = delivered_here(true);
+    std::fill(here.begin() + static_cast<std::ptrdiff_t>(outputs.size()), here.end(), false);
+    outputs.resize(num_outputs());
+    give_all(outputs, here);
   }
 
   void give_all(variable_list& outputs, const std::vector<bool>& here) {

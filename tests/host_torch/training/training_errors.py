@@ -263,3 +263,48 @@ def scaled_with_inf_in_the_backward(run: Run) -> None:
         scaler.update()
         optimizer.zero_grad()
         run.see(scale=scaler.get_scale(), weights=model, optimizer=optimizer)
+
+
+class Layers(nn.Module):
+    """Its nodes read what it returned, after a weight whose gradient comes first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.shift = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        t = self.one(x).tanh()
+        u = self.two(t).sigmoid()
+        return self.three(u) + self.shift, t, u
+
+
+def changed_behind_the_call(run: Run, dtype: torch.dtype, casts: bool) -> None:
+    """The pass raises PyTorch's error halfway: weights before it have their gradients, and those behind it none."""
+    model = run.put(Layers())
+    for step in range(24):
+        model.zero_grad(set_to_none=step % 3 > 0)
+        x = torch.full((4, 8), 0.1 * (step + 1), device=run.device)
+        with torch.autocast(x.device.type, dtype, enabled=casts):
+            out = model(x)
+        if step >= 12:
+            with torch.no_grad():
+                out[step % 3].mul_(1.5)
+        with run.expect_error("changed"):
+            out[0].float().square().mean().backward()
+        run.see(gradients=[weight.grad for weight in model.parameters()])
+
+
+@program(tags="errors row32")
+def result_is_changed_behind_a_call(run: Run) -> None:
+    changed_behind_the_call(run, torch.bfloat16, False)
+
+
+@program(tags="errors row32")
+def result_is_changed_behind_a_call_under_autocast(run: Run) -> None:
+    changed_behind_the_call(run, torch.bfloat16, True)
+
+
+@program(tags="errors row32")
+def result_is_changed_behind_a_call_in_half_precision(run: Run) -> None:
+    changed_behind_the_call(run, torch.float16, True)

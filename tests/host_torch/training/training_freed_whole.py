@@ -85,8 +85,13 @@ def second_alone(out: Any) -> torch.Tensor:
 
 
 def add(name: str, make: Callable[[], nn.Module], first: Of, second: Of, fails: bool = True, leaf: str = "") -> None:
-    """From step 10 on `second` comes behind `first`. `leaf`: the argument is one, or a tensor that was computed of one."""
+    """From step 10 on `second` comes behind `first`. `leaf`: the argument is one, or a tensor that was computed of one.
+    Under autocast gradients get to weights by casts, which autograd's engine runs behind the call's nodes."""
+    for casts in (False, True):
+        add_with(f"{name}_under_autocast" if casts else name, make, first, second, fails, leaf, casts)
 
+
+def add_with(name: str, make: Callable[[], nn.Module], first: Of, second: Of, fails: bool, leaf: str, casts: bool) -> None:
     @program(tags="freed", name=f"freed_whole_{name}")
     def run_program(run: Run) -> None:
         model = run.put(make())
@@ -94,7 +99,8 @@ def add(name: str, make: Callable[[], nn.Module], first: Of, second: Of, fails: 
         for step in run.steps():
             x, y = batch(run)
             x.requires_grad_(bool(leaf))
-            out = model(x + 0 if leaf == "behind" else x)
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=casts):
+                out = model(x + 0 if leaf == "behind" else x)
             first(out).backward()
             others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
             if step >= 10 and fails:
