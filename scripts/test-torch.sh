@@ -40,11 +40,15 @@ torch_programs() {
   local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
     --set GRAPE_EARLY_REGIONS=1 --out "$logs/random-autograd")
   name="random programs of autograd"
-  local whole=(--set GRAPE_AUTOGRAD=0) seeds=(--seconds 90 --seeds "$((day * 10000)):$((day * 10000 + 10000))")
-  has "$name that once differed" tests/autograd_fuzzer/known_seeds.txt &&
-    check "$name that once differed" "${fuzzer[@]}" "${whole[@]}" --known
+  local whole=(--set GRAPE_AUTOGRAD=0) passes=(--set GRAPE_AUTOGRAD=1)
+  local seeds=(--seconds 90 --seeds "$((day * 10000)):$((day * 10000 + 10000))")
+  if has "$name that once differed" tests/autograd_fuzzer/known_seeds.txt; then
+    check "$name that once differed, whole graphs" "${fuzzer[@]}" "${whole[@]}" --known
+    check "$name that once differed" env FUZZER_GRAPH=name "${fuzzer[@]}" "${passes[@]}" --known
+    check "$name that once differed, checked" env FUZZER_GRAPH=name "${fuzzer[@]}" "${passes[@]}" --set GRAPE_VALIDATE=1 --known
+  fi
   if has "$name" tests/autograd_fuzzer/random_autograd.py; then
     check "$name, whole graphs" "${fuzzer[@]}" "${whole[@]}" "${seeds[@]}"
-    check "$name" env FUZZER_GRAPH=name "${fuzzer[@]}" --set GRAPE_AUTOGRAD=1 "${seeds[@]}"
+    check "$name" env FUZZER_GRAPH=name "${fuzzer[@]}" "${passes[@]}" "${seeds[@]}"
   fi
 }

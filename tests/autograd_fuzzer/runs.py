@@ -107,7 +107,7 @@ class Pair:
         named = [one for one in named if one[0] in plain]
         under_grape, grape_end, regions = self.workers[1].run(named) if named else ({}, "", [])
         self.programs += len(programs)
-        self.last = sum(region["replayed"] for region in regions)
+        self.last = sum(region["replayed"] + region["validated"] for region in regions)  # GRAPE_VALIDATE checks them
         self.replayed += self.last
         self.calls += sum(region["calls"] for region in regions)
         steps = [step["seen"] for name, _ in programs for step in plain.get(name, ())]
