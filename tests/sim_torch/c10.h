@@ -99,6 +99,7 @@ struct AutogradMeta {
   bool is_view = false;
   std::uint32_t output_number = 0;
   std::uint32_t view_version = 0;  // of a view: the one that its grad_fn was made for
+  std::uint8_t how_viewed = 0;     // of a view: its CreationMeta
   std::uint64_t unused[44] = {};
 };
 

@@ -37,9 +37,12 @@ PyObject* pop_saved_hooks(PyObject*, PyObject*) {
   return none();
 }
 
+PyObject* get_creation_meta(PyObject*, PyObject* tensor) { return PyLong_FromLongLong(notes(tensor).how_viewed); }
+
 PyMethodDef g_functions[] = {
     {"_push_saved_tensors_default_hooks", reinterpret_cast<void*>(push_saved_hooks), kPositional, nullptr},
     {"_pop_saved_tensors_default_hooks", reinterpret_cast<void*>(pop_saved_hooks), kNoArguments, nullptr},
+    {"_get_creation_meta", reinterpret_cast<void*>(get_creation_meta), kOneArgument, nullptr},
     {},
 };
 

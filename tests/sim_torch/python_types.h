@@ -109,6 +109,9 @@ inline Tensor view_of(TensorImpl* tensor, const Sizes& sizes, const Sizes& strid
     view->base = Tensor::share(tensor->base != nullptr ? tensor->base : tensor).release();
   view->autograd->is_view = view->base != nullptr;
   view->autograd->view_version = view->version.current_version();
+  constexpr std::uint8_t kNoGradMode = 3;
+  if (view->base != nullptr)
+    view->autograd->how_viewed = c10::thread_state().grad ? tensor->autograd->how_viewed : kNoGradMode;
   return view;
 }
 
