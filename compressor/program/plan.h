@@ -54,8 +54,8 @@ struct LentMemory {
 
 // Two temps share bytes only if one is dead before the other is born and every node that uses the later one comes after
 // (by edges) every node that uses the earlier one; a temp shares bytes with a lent block on the same condition. What
-// fits nowhere in lent memory lies in the arena. Best fit in a few orders, until less than 64 KiB or an eighth
-// could be saved; never more than the sum of all, and the same for the same arguments. A temp that no word refers to
+// fits nowhere in lent memory lies in the arena. Best fit, in other orders as long as 64 KiB or an eighth could be
+// saved. Never more than the sum of all, and the same for the same arguments. A temp that no word refers to
 // takes no room and lies at 0. O(temps^2), and O(nodes * chains) where the nodes make that many chains: one for a
 // single stream.
 ArenaPlan plan_arena(const Program& program, const LentMemory& lent = {});

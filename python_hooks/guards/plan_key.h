@@ -1,5 +1,5 @@
-// Tells whether two observed calls ran the same code on the same classes and functions. The plan of a GlobalsGuard that
-// holds is the second one's as well then, and making plans is the dearest part of a look. With the GIL.
+// Tells whether two observed calls ran the same code on the same classes and functions. While a guard of the first one
+// holds, its plan is the second one's as well. Making plans is the dearest part of a look. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,19 @@ class PlanKey {
  public:
   // `plan` was made of `code` just now. Throws std::bad_alloc.
   void take(const observation::ExecutedCode::State& code, const GlobalsPlan& plan);
-  // Would `code` give the same plan, if all that the plan watches is as it was? False as well where that depends on
-  // more: on classes that were made in the call, or that anybody may make later; on os.environ.
+  // Would `code` give the same plan, if all that the plan watches is as it was? False as well where the plan depends on
+  // more: on os.environ, or on classes that were made in the call or may be made later.
   bool fits(const observation::ExecutedCode::State& code) const;
 
  private:
+  void keep(const std::vector<Object*>& objects);
+
   bool known_ = false;
   std::uint32_t met_ = 0, origins_ = 0;
-  std::vector<Strong> codes_;  // each with its globals behind it
-  std::vector<Strong> types_, loggers_, contexts_;
+  std::vector<observation::CodeKey> codes_;
+  std::vector<Object*> types_, loggers_, contexts_;
   std::vector<walk::Held> functions_;
+  std::vector<Strong> kept_;  // all of these but the functions
 };
 
 }  // namespace grape::python::guards

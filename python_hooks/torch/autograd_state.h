@@ -12,6 +12,8 @@
 
 namespace grape::python::torch {
 
+constexpr int kHowViewedAt = 5;  // its lowest bit
+
 // They decide how autograd treats a tensor. Tensors with equal facts meet the same rules and errors.
 enum AutogradFact : std::uint32_t {
   kRequiresGrad = 1,
@@ -24,8 +26,8 @@ enum AutogradFact : std::uint32_t {
   kRequiresGradByBase = 16,
   // Of a view, in three bits: where and by which operator it was made (autograd's CreationMeta). Views of it take that
   // over, and errors of in-place work depend on it.
-  kOneOfSeveral = 2 << 5,
-  kHowViewed = 7 << 5,
+  kOneOfSeveral = 2 << kHowViewedAt,
+  kHowViewed = 7 << kHowViewedAt,
 };
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
 constexpr std::uint32_t kMadeByNode = kRequiresGrad | kHasGradFn;  // and there is nothing else

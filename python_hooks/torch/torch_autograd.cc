@@ -345,10 +345,9 @@ std::uint32_t autograd_facts(Object* plain_tensor) noexcept {
   if (requires_grad(plain_tensor)) facts |= kRequiresGrad;
   if (field<const void*>(notes, g_places.grad_fn) != nullptr) facts |= kHasGradFn;
   if (notes[g_places.flags + 1] != 0) facts |= kRetainsGrad;
-  const bool view_with_grad = notes[g_places.flags + 2] != 0 && (facts & kRequiresGrad) != 0;
+  const bool is_view = notes[g_places.flags + 2] != 0, view_with_grad = is_view && (facts & kRequiresGrad) != 0;
   if (view_with_grad && (facts & kHasGradFn) == 0 && notes[g_places.flags] == 0) facts |= kRequiresGradByBase;
-  if (notes[g_places.flags + 2] != 0)
-    facts |= std::uint32_t{static_cast<std::uint8_t>(notes[g_places.how_viewed])} << 5;
+  if (is_view) facts |= std::uint32_t{static_cast<std::uint8_t>(notes[g_places.how_viewed])} << kHowViewedAt;
   const VersionCounter* const version = view_with_grad ? version_counter(plain_tensor) : nullptr;
   if (version != nullptr && field<std::uint32_t>(notes, g_places.view_version) != *version) facts |= kStaleGradFn;
   return facts;

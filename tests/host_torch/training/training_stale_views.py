@@ -153,29 +153,28 @@ def argument_of_kind(run: Run, kind: str, step: int) -> torch.Tensor:
         return x if kind == "base" else x.view(4, 4)
 
 
-def turn_arguments_of_kinds(run: Run, gradients: bool, kinds: tuple[str, ...]) -> None:
-    model, lin = run.put(Turned(not gradients)), run.put(nn.Linear(4, 4))
+def turn_arguments(run: Run, usual: str, other: str, inside: bool, outside: bool) -> None:
+    """With gradients `inside` of the module, and `outside` of it."""
+    model, lin = run.put(Turned(inside)), run.put(nn.Linear(4, 4))
     for step in range(3 * STEPS):
-        kind = kinds[step % 8 == 7]
-        use_turned(run, model, argument_of_kind(run, kind, step), gradients, lin.weight)
+        kind = other if step % 8 == 7 else usual
+        use_turned(run, model, argument_of_kind(run, kind, step), outside, lin.weight)
 
 
 @program(tags="views errors")
 def view_of_a_view_with_gradients(run: Run) -> None:
-    turn_arguments_of_kinds(run, False, ("no_grad", "base"))
+    turn_arguments(run, "no_grad", "base", inside=True, outside=False)
 
 
 @program(tags="views errors")
 def view_of_a_view_without_gradients(run: Run) -> None:
-    turn_arguments_of_kinds(run, True, ("no_grad", "base"))
+    turn_arguments(run, "no_grad", "base", inside=False, outside=True)
 
 
 @program(tags="views errors")
 def view_of_one_of_several(run: Run) -> None:
     """chunk() makes several views; in-place work on one of them is an error, and on a view of it."""
-    model, lin = run.put(Turned(True)), run.put(nn.Linear(4, 4))
-    for step in range(3 * STEPS):
-        use_turned(run, model, argument_of_kind(run, "view" if step % 8 == 7 else "several", step), True, lin.weight)
+    turn_arguments(run, "several", "view", inside=True, outside=True)
 
 
 @program(tags="views errors")
