@@ -3,21 +3,6 @@
 #include <algorithm>
 
 namespace grape::families {
-namespace {
-
-// With the words in which other members refer to other memory, and without padding.
-std::vector<Slot> real_differences(const Regime& regime, const program::Program& program, std::vector<Slot> slots,
-                                   const IsPadding& is_padding) {
-  for (const std::uint32_t word : regime.noise()) {
-    const auto node = static_cast<std::uint32_t>(&program::node_of(program, word) - program.nodes.data());
-    slots.push_back({Slot::Kind::kWord, node, word});
-  }
-  const auto known = [&](const Slot& slot) { return is_padding && is_padding(program, slot); };
-  slots.erase(std::remove_if(slots.begin(), slots.end(), known), slots.end());
-  return slots;
-}
-
-}  // namespace
 
 bool Family::may_prove() const {
   return !lost_ && std::any_of(states_.begin(), states_.end(),
@@ -30,7 +15,7 @@ std::size_t Family::state_of(const Observed& observed, const Numbers& numbers) c
 }
 
 // Two observed calls with one signature: the rule of all proofs.
-void Family::observe_again(const Observed& observed, std::uint64_t call, Member& member, const IsPadding& is_padding,
+void Family::observe_again(const Observed& observed, std::uint64_t call, Member& member, const UnknownPadding& unknown,
                            Answer& answer) {
   answer.repeats = true;
   const bool others_between = call > member.call + 1;
@@ -40,22 +25,23 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
     lost_ = true;
     return;
   }
-  answer.differences = real_differences(state.regime, observed.program,
-                                        state.regime.differences_from(member.number, observed), is_padding);
+  Regime::Differences found = state.regime.observe_again(member.number, observed);
+  answer.differences = std::move(found.slots);
+  answer.unknown = unknown(observed.program, found.noise);
   if (!answer.differences.empty()) {
     lost_ = true;
-  } else if (!member.repeated && others_between) {
+  } else if (answer.unknown.empty() && !member.repeated && others_between) {
     member.repeated = true;
-    ++state.repetitions;
+    if (++state.repetitions == kRepetitions) state.regime.learn();
   }
 }
 
 Family::Answer Family::observe(const Observed& observed, const Numbers& numbers, std::uint64_t call,
-                               const IsPadding& is_padding) {
+                               const UnknownPadding& unknown) {
   Answer answer;
   const auto known = members_.find(numbers);
   if (known != members_.end()) {
-    observe_again(observed, call, known->second, is_padding, answer);
+    observe_again(observed, call, known->second, unknown, answer);
     return answer;
   }
   const std::size_t at = state_of(observed, numbers);
@@ -65,9 +51,10 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
     return answer;
   }
   State& state = states_[at];
-  answer.differences =
-      real_differences(state.regime, observed.program, state.regime.differences(observed, numbers), is_padding);
-  answer.foretold = answer.differences.empty();
+  Regime::Differences found = state.regime.differences(observed, numbers);
+  answer.differences = std::move(found.slots);
+  answer.unknown = unknown(observed.program, found.noise);
+  answer.foretold = answer.differences.empty() && answer.unknown.empty();
   right_ += answer.foretold ? 1 : 0;
   wrong_ += !answer.foretold && state.regime.knows_all(numbers) ? 1 : 0;
   answer.proves = answer.foretold && !lost_ && state.repetitions >= kRepetitions;
@@ -76,7 +63,7 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
     ++state.proved;
   }
   members_[numbers] = {at, state.regime.member_count(), call, false};
-  state.regime.add(observed, numbers);
+  state.regime.add(observed, numbers, state.repetitions >= kRepetitions);
   return answer;
 }
 

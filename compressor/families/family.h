@@ -5,7 +5,8 @@
 //   - Each slot of the call's program is constant, has a formula, or is known to be padding.
 //   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls
 //     looks like a function of a length.
-//   - A signature that came again and was another program ends the family's right for good.
+//   - A signature that came again and was another program ends the family's right for good. Words that may be padding
+//     are none of it, but no numbers foretell them any more.
 //   - The first members of a regime need a shadow run as well, and later one of sixteen.
 //
 // Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
@@ -22,8 +23,9 @@
 
 namespace grape::families {
 
-// Is the slot of the program known to be padding, from shadow runs?
-using IsPadding = std::function<bool(const program::Program& program, const Slot& slot)>;
+// The part of these words of the program that is not known to be padding, from shadow runs.
+using UnknownPadding = std::function<std::vector<program::NoiseWord>(const program::Program& program,
+                                                                     const std::vector<program::NoiseWord>& noise)>;
 
 class Family {
  public:
@@ -32,14 +34,17 @@ class Family {
   explicit Family(KernelIdentity identity = nullptr) : identity_(std::move(identity)) {}
 
   struct Answer {
-    bool repeats = false;           // its signature was observed before
-    bool foretold = false;          // the regime's other members foretell this program
-    bool proves = false;            // and that stands for a second call,
-    bool needs_shadow = true;       // together with a shadow run
-    std::vector<Slot> differences;  // where it is not what was foretold, or not what it was before; no padding
+    bool repeats = false;      // its signature was observed before
+    bool foretold = false;     // the regime's other members foretell this program
+    bool proves = false;       // and that stands for a second call,
+    bool needs_shadow = true;  // together with a shadow run
+    // Where it is not what was foretold, or not what it was before: in slots that are no padding, and in words that may
+    // be, and are not known to.
+    std::vector<Slot> differences;
+    std::vector<program::NoiseWord> unknown;
   };
   // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
-  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const IsPadding& is_padding);
+  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown);
   // May the next call be proven? Else nothing has to be copied for it.
   bool may_prove() const;
 
@@ -63,7 +68,7 @@ class Family {
   };
 
   std::size_t state_of(const Observed& observed, const Numbers& numbers) const;  // states_.size(): none
-  void observe_again(const Observed& observed, std::uint64_t call, Member& member, const IsPadding& is_padding,
+  void observe_again(const Observed& observed, std::uint64_t call, Member& member, const UnknownPadding& unknown,
                      Answer& answer);
 
   KernelIdentity identity_;

@@ -7,15 +7,46 @@
 #include <utility>
 
 #include "compressor/families/search.h"
+#include "compressor/program/prove.h"
 
 namespace grape::families {
 
 namespace {
 
-bool is_noise(const Slot& slot, const std::vector<std::uint32_t>& noise) {
+bool before(const program::NoiseWord& a, const program::NoiseWord& b) { return a.word < b.word; }
+
+bool is_noise(const Slot& slot, const std::vector<program::NoiseWord>& noise) {
   const bool lane = slot.kind == Slot::Kind::kLane;
   return (lane || slot.kind == Slot::Kind::kWord) &&
-         std::binary_search(noise.begin(), noise.end(), lane ? slot.index / 2 : slot.index);
+         std::binary_search(noise.begin(), noise.end(), program::NoiseWord{lane ? slot.index / 2 : slot.index, 0},
+                            before);
+}
+
+std::vector<std::uint32_t> words_of(const std::vector<program::NoiseWord>& noise) {
+  std::vector<std::uint32_t> words;
+  for (const program::NoiseWord& each : noise) words.push_back(each.word);
+  return words;
+}
+
+// What differs in these words.
+std::vector<program::NoiseWord> noise_in(const program::Program& a, const program::Program& b,
+                                         const std::vector<std::uint32_t>& words) {
+  std::vector<program::NoiseWord> noise;
+  program::add_noise(noise, a, b, words);
+  return noise;
+}
+
+// Both ascending.
+std::vector<program::NoiseWord> merged(const std::vector<program::NoiseWord>& a,
+                                       const std::vector<program::NoiseWord>& b) {
+  std::map<std::uint32_t, std::uint8_t> bytes;
+  for (const auto* each : {&a, &b}) {
+    for (const program::NoiseWord& word : *each)
+      bytes[word.word] = static_cast<std::uint8_t>(bytes[word.word] | word.bytes);
+  }
+  std::vector<program::NoiseWord> all;
+  for (const auto& [word, mask] : bytes) all.push_back({word, mask});
+  return all;
 }
 
 }  // namespace
@@ -34,11 +65,12 @@ bool Regime::holds(const Observed& observed, const Numbers& numbers) const {
          observed.beside.size() == beside_.size() && same_skeleton(base_, observed.program, identity_);
 }
 
-void Regime::add_noise(const std::vector<std::uint32_t>& words) {
-  std::vector<std::uint32_t> all;
-  std::set_union(noise_.begin(), noise_.end(), words.begin(), words.end(), std::back_inserter(all));
-  if (all.size() == noise_.size()) return;
-  noise_ = std::move(all);
+// `words`: those in which it refers to other memory than the first member.
+void Regime::add_noise(const Observed& observed, const std::vector<std::uint32_t>& words) {
+  const std::size_t count = noise_.size();
+  noise_ = merged(noise_, noise_in(base_, observed.program, words));
+  noise_ = merged(noise_, noise_in(base_, observed.program, words_of(noise_)));
+  if (noise_.size() == count) return;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (is_noise(slots_[i], noise_)) sequence_of_[i] = kNoise;
   }
@@ -58,6 +90,10 @@ void Regime::split(const Observed& observed) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::uint32_t before = sequence_of_[i];
     if (before == kNoise) continue;
+    if (before == kUnsteady) {
+      unsteady_[i] = varied(i, value_at(observed, slots_[i]));
+      continue;
+    }
     const std::int64_t value = value_at(observed, slots_[i]);
     const std::int64_t base = before == kConstant ? value_at(first(), slots_[i]) : 0;
     if (before == kConstant && value == base) continue;
@@ -81,9 +117,13 @@ void Regime::split(const Observed& observed) {
 // Twice: a divisor's formula may be found after its multiplier was looked for.
 void Regime::learn() {
   Search search(members_);
-  for (int round = 0; round < 2; ++round) {
+  bool found = true;
+  for (int round = 0; round < 2 && found; ++round) {
+    found = false;
     for (Sequence& sequence : sequences_) {
-      if (!sequence.formula && sequence.next_search <= members_.size()) sequence.formula = search.find(sequence.values);
+      if (sequence.formula || sequence.next_search > members_.size()) continue;
+      sequence.formula = search.find(sequence.values);
+      found = found || sequence.formula.has_value();
     }
   }
   for (Sequence& sequence : sequences_) {
@@ -92,10 +132,10 @@ void Regime::learn() {
   }
 }
 
-void Regime::add(const Observed& observed, Numbers numbers) {
+void Regime::add(const Observed& observed, Numbers numbers, bool learns) {
   std::vector<std::uint32_t> noise;
   same_skeleton(base_, observed.program, identity_, &noise);
-  add_noise(noise);
+  add_noise(observed, noise);
   split(observed);
   members_.push_back(std::move(numbers));
   bool unknown = false;
@@ -106,12 +146,13 @@ void Regime::add(const Observed& observed, Numbers numbers) {
     }
     unknown = unknown || (!sequence.formula && sequence.next_search <= members_.size());
   }
-  if (unknown) learn();
+  if (unknown && learns) learn();
 }
 
 std::optional<std::int64_t> Regime::foretold(std::size_t slot, const Numbers& numbers) const {
   const std::uint32_t sequence = sequence_of_[slot];
   if (sequence == kConstant) return value_at(first(), slots_[slot]);
+  if (sequence == kUnsteady) return std::nullopt;
   const std::optional<Formula>& formula = sequences_[sequence].formula;
   return formula ? evaluate(*formula, numbers) : std::nullopt;
 }
@@ -130,27 +171,63 @@ Regime::Foretold Regime::foretell(const Numbers& numbers) const {
   return result;
 }
 
+std::uint64_t Regime::varied(std::size_t slot, std::int64_t value) const {
+  const std::int64_t base = value_at(first(), slots_[slot]);
+  auto bits = static_cast<std::uint64_t>(value ^ base);
+  const std::uint32_t sequence = sequence_of_[slot];
+  if (sequence == kUnsteady) return bits | unsteady_.at(slot);
+  if (sequence == kConstant) return bits;
+  for (const std::int64_t each : sequences_[sequence].values) bits |= static_cast<std::uint64_t>(each ^ base);
+  return bits;
+}
+
 template <typename ValueOf>
-std::vector<Slot> Regime::slots_unlike(const Observed& observed, ValueOf value_of) const {
-  std::vector<std::uint32_t> noise;
-  same_skeleton(base_, observed.program, identity_, &noise);
-  std::vector<Slot> different;
+Regime::Differences Regime::unlike(const Observed& observed, ValueOf value_of, std::vector<std::size_t>* lanes) const {
+  std::vector<std::uint32_t> words;
+  same_skeleton(base_, observed.program, identity_, &words);
+  Differences result;
+  result.noise = merged(noise_in(base_, observed.program, words), noise_in(base_, observed.program, words_of(noise_)));
+  result.noise = merged(result.noise, noise_);
+  std::vector<program::NoiseWord> unlike;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (sequence_of_[i] == kNoise) continue;
-    if (is_noise(slots_[i], noise) || value_of(i) != value_at(observed, slots_[i])) different.push_back(slots_[i]);
+    const Slot& slot = slots_[i];
+    if (sequence_of_[i] == kNoise || is_noise(slot, result.noise)) continue;
+    const std::int64_t value = value_at(observed, slot);
+    if (value_of(i) == value) continue;
+    const bool lane = slot.kind == Slot::Kind::kLane;
+    const std::uint64_t bits = lane ? varied(i, value) << ((slot.index & 1U) * 32) : 0;
+    if (bits == 0 || !program::may_be_noise(base_, observed.program, slot.index / 2, bits)) {
+      result.slots.push_back(slot);
+      continue;
+    }
+    unlike.push_back({slot.index / 2, program::different_bytes(bits, 0)});
+    if (lanes != nullptr) lanes->push_back(i);
   }
-  return different;
+  result.noise = merged(result.noise, unlike);
+  return result;
 }
 
-std::vector<Slot> Regime::differences(const Observed& observed, const Numbers& numbers) const {
-  return slots_unlike(observed, [&](std::size_t slot) { return foretold(slot, numbers); });
+Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {
+  return unlike(
+      observed, [&](std::size_t slot) { return foretold(slot, numbers); }, nullptr);
 }
 
-std::vector<Slot> Regime::differences_from(std::size_t member, const Observed& observed) const {
-  return slots_unlike(observed, [&](std::size_t slot) {
+Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed) {
+  std::vector<std::size_t> lanes;
+  const auto value_then = [&](std::size_t slot) -> std::optional<std::int64_t> {
     const std::uint32_t sequence = sequence_of_[slot];
+    if (sequence == kUnsteady) return std::nullopt;
     return sequence == kConstant ? value_at(first(), slots_[slot]) : sequences_[sequence].values[member];
-  });
+  };
+  std::vector<std::uint32_t> words;
+  same_skeleton(base_, observed.program, identity_, &words);
+  add_noise(observed, words);
+  Differences found = unlike(observed, value_then, &lanes);
+  for (const std::size_t lane : lanes) {
+    unsteady_[lane] = varied(lane, value_at(observed, slots_[lane]));
+    sequence_of_[lane] = kUnsteady;
+  }
+  return found;
 }
 
 bool Regime::knows_all(const Numbers& numbers) const {

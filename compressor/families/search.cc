@@ -75,8 +75,8 @@ std::optional<Fit> fit_offset(const Values& term, const Values& values, std::int
     const __int128 least = static_cast<__int128>(values[i]) * divisor - static_cast<__int128>(slope) * term[i];
     low = std::max(low, least);
     high = std::min(high, least + divisor - 1);
+    if (low > high) return std::nullopt;
   }
-  if (low > high) return std::nullopt;
   Fit fit;
   fit.formula.slope = slope;
   fit.formula.divisor = divisor;
@@ -98,12 +98,28 @@ std::optional<Fit> fit_offset(const Values& term, const Values& values, std::int
   return with(low, 2);
 }
 
+// Only rising, or only falling, with the term: what the host left behind is not, and costs no search.
+bool follows_in_order(const Values& term, const Values& values) {
+  bool rises = true, falls = true;
+  for (std::size_t i = 1; i < term.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      if (values[i] == values[k]) continue;
+      if (term[i] == term[k]) return false;
+      const bool up = (values[i] > values[k]) == (term[i] > term[k]);
+      rises = rises && up;
+      falls = falls && !up;
+      if (!rises && !falls) return false;
+    }
+  }
+  return true;
+}
+
 std::optional<Fit> fit_quotient(const Values& term, const Values& values) {
   const auto [least, most] = std::minmax_element(term.begin(), term.end());
   const __int128 run = *most - *least;
   const __int128 rise =
       values[static_cast<std::size_t>(most - term.begin())] - values[static_cast<std::size_t>(least - term.begin())];
-  if (run == 0 || rise == 0) return std::nullopt;
+  if (run == 0 || rise == 0 || !follows_in_order(term, values)) return std::nullopt;
   std::optional<Fit> best;
   for (const std::int64_t divisor : divisors()) {
     const __int128 about = rise * divisor / run;

@@ -13,12 +13,11 @@ using program::RecordedNode;
 using program::Reference;
 using program::Role;
 
-constexpr std::uint32_t kLaunchSlots = 7;
+constexpr std::uint32_t kLaunchSlots = 4;
 
 template <typename Node>
 auto& launch_number(Node& node, std::uint32_t index) noexcept {
-  const decltype(&node.grid.x) numbers[kLaunchSlots] = {&node.grid.x,  &node.grid.y,  &node.grid.z,      &node.block.x,
-                                                        &node.block.y, &node.block.z, &node.shared_bytes};
+  const decltype(&node.grid.x) numbers[kLaunchSlots] = {&node.grid.x, &node.grid.y, &node.grid.z, &node.shared_bytes};
   return *numbers[index];
 }
 
@@ -30,10 +29,10 @@ bool same_kernel(const program::FunctionInfo& a, const program::FunctionInfo& b,
 }
 
 bool same_node(const RecordedNode& a, const RecordedNode& b) {
-  return a.kind == b.kind && a.cooperative == b.cooperative && a.packed == b.packed && a.stream == b.stream &&
-         a.parameter_bytes == b.parameter_bytes && a.words_at == b.words_at && a.word_count == b.word_count &&
-         a.attributes_at == b.attributes_at && a.attribute_count == b.attribute_count && a.after_at == b.after_at &&
-         a.after_count == b.after_count;
+  return a.kind == b.kind && a.block == b.block && a.cooperative == b.cooperative && a.packed == b.packed &&
+         a.stream == b.stream && a.parameter_bytes == b.parameter_bytes && a.words_at == b.words_at &&
+         a.word_count == b.word_count && a.attributes_at == b.attributes_at && a.attribute_count == b.attribute_count &&
+         a.after_at == b.after_at && a.after_count == b.after_count;
 }
 
 bool same_life(const program::BornBlock& a, const program::BornBlock& b) {
@@ -49,6 +48,18 @@ bool same_memory(const Program& in_a, const Reference& a, const Program& in_b, c
   if (a.role != Role::kStatic) return a.block == b.block;
   const program::StaticBlock &one = in_a.statics[a.block], &other = in_b.statics[b.block];
   return one.address == other.address && one.serial == other.serial;
+}
+
+// Does a word of a kernel's parameters lie in a struct, or in no parameter at all?
+bool may_be_padding(const Program& program, std::uint32_t word) {
+  const RecordedNode& node = program::node_of(program, word);
+  if (node.kind != NodeKind::kKernel || !program.functions[node.function].has_layout) return false;
+  const std::uint32_t begin = (word - node.words_at) * 8;
+  const auto& parameters = program.functions[node.function].parameters;
+  return std::none_of(parameters.begin(), parameters.end(), [begin](const program::Parameter& each) {
+    const bool touches = each.offset < begin + 8 && begin < each.offset + each.bytes;
+    return touches && each.bytes <= program::kMostWithoutPadding;
+  });
 }
 
 // Words that refer to different memory, or of which one refers to none. False: one cannot be padding.
@@ -69,17 +80,6 @@ bool same_references(const Program& a, const Program& b, std::vector<std::uint32
 }
 
 }  // namespace
-
-bool may_be_padding(const Program& program, std::uint32_t word) {
-  const RecordedNode& node = program::node_of(program, word);
-  if (node.kind != NodeKind::kKernel || !program.functions[node.function].has_layout) return false;
-  const std::uint32_t begin = (word - node.words_at) * 8;
-  const auto& parameters = program.functions[node.function].parameters;
-  return std::none_of(parameters.begin(), parameters.end(), [begin](const program::Parameter& each) {
-    const bool touches = each.offset < begin + 8 && begin < each.offset + each.bytes;
-    return touches && each.bytes <= program::kMostWithoutPadding;
-  });
-}
 
 const std::vector<std::int64_t>& Observed::nothing() {
   static const std::vector<std::int64_t> none;

@@ -26,7 +26,7 @@ struct Observed {
 // Where a number of a call stands.
 struct Slot {
   enum class Kind : std::uint8_t {
-    kLaunch,     // of a node: 0 to 2 the grid, 3 to 5 the block, 6 the shared bytes
+    kLaunch,     // of a node: 0 to 2 the grid, 3 the shared bytes
     kLane,       // four bytes of a plain word: 2 * word + (0 lower, 1 upper)
     kWord,       // eight bytes: an offset in a block, bytes of a copy, width or pitch of a memset
     kTemp,       // bytes of a block that is born inside
@@ -49,14 +49,12 @@ void set_value(program::Program& program, const Slot& slot, std::int64_t value) 
 // Kernels with the same number are the same code. cuDNN loads a kernel anew for each shape, with another handle.
 using KernelIdentity = std::function<std::uint64_t(const program::FunctionInfo&)>;
 
-// The same but for the values in slots: kernels and their order, launches' kinds and attributes, which words refer to
-// which blocks, births and deaths, statics, events, host data. Words that random state stands in are references as
-// well. `noise`: words that may be padding, and in which the programs refer to different memory, or one to none; null:
-// nobody asks. Ascending. `identity`: null: the handle.
+// The same but for the values in slots: kernels and their order, launches' kinds, blocks and attributes (how many
+// threads a block has is chosen by powers of two, and what the kernel does follows from it), which words refer to which
+// blocks, births and deaths, statics, events, host data. Words that random state stands in are references as well.
+// `noise`: words that may be padding, and in which the programs refer to different memory, or one to none; null: nobody
+// asks. Ascending. `identity`: null: the handle.
 bool same_skeleton(const program::Program& a, const program::Program& b, const KernelIdentity& identity = nullptr,
                    std::vector<std::uint32_t>* noise = nullptr);
-
-// Does a word of a kernel's parameters lie in a struct, or in no parameter at all?
-bool may_be_padding(const program::Program& program, std::uint32_t word);
 
 }  // namespace grape::families

@@ -61,6 +61,8 @@ class Comparer {
  public:
   Comparer(const Program& a, const Program& b, const HostPlaces& host) : a_(a), b_(b), host_(host) {}
 
+  bool may_be_noise(std::uint32_t word, std::uint64_t bits) { return in_padding(node_of(a_, word), word, bits, true); }
+
   Comparison run() {
     if (same_nodes() && same_blocks() && same_events() && same_random()) compare_words();
     if (result_.difference != Difference::kNone) result_.noise.clear();
@@ -311,6 +313,10 @@ bool put_back_constants(Program& run, const Program& other) {
 }  // namespace
 
 Comparison compare(const Program& a, const Program& b, const HostPlaces& host) { return Comparer(a, b, host).run(); }
+
+bool may_be_noise(const Program& a, const Program& b, std::uint32_t word, std::uint64_t bits) {
+  return Comparer(a, b, {}).may_be_noise(word, bits);
+}
 
 Comparison compare_and_settle(Program& a, Program& b, const HostPlaces& host) {
   Comparison comparison = compare(a, b, host);

@@ -70,6 +70,10 @@ Comparison compare(const Program& a, const Program& b, const HostPlaces& host = 
 // which many programs set, sizes look like a state where they meet the offsets of a call.
 Comparison compare_and_settle(Program& a, Program& b, const HostPlaces& host = {});
 
+// May these bits of the word be padding, or leftovers of the host's, as compare() says? Of two runs with the same
+// nodes, but for their kernels' handles; no symbol is in the word.
+bool may_be_noise(const Program& a, const Program& b, std::uint32_t word, std::uint64_t bits);
+
 // What differs, in which kernel (demangled by the caller's function; null: names as they are), which parameter. Nodes
 // and parameters count from 0. Nothing is refused where nothing differs.
 refusal::Refusal describe(const Comparison& comparison, const Program& a, const Program& b,

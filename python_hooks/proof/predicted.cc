@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 
 #include "python_hooks/proof/cached_evidence.h"
@@ -14,8 +15,6 @@
 
 namespace grape::python::proof {
 namespace {
-
-using families::Slot;
 
 constexpr std::int64_t kSpecial[] = {-1, -2};  // in place of 0 and 1
 constexpr std::size_t kMostFamilies = 64;      // of one region
@@ -31,6 +30,21 @@ bool is_plain(const replay::Observation& observation) {
          std::none_of(observation.recipes.begin(), observation.recipes.end(), casts);
 }
 
+// What the arguments share with globals, with numbers in the order of coming: another walk of the globals may number
+// what it meets in another way (AliasRelation::relate()). Pairs for objects, and behind all ones triples for memory.
+std::vector<std::uint64_t> renumbered(const std::vector<std::uint64_t>& shared) {
+  std::vector<std::uint64_t> result = shared;
+  std::unordered_map<std::uint64_t, std::uint64_t> numbers;
+  const auto renumber = [&numbers](std::uint64_t& number) {
+    number = numbers.try_emplace(number, numbers.size()).first->second;
+  };
+  std::size_t i = 0;
+  for (; i + 1 < result.size() && result[i] != ~std::uint64_t{0}; i += 2) renumber(result[i + 1]);
+  numbers.clear();
+  for (++i; i + 2 < result.size(); i += 3) renumber(result[i + 1]);
+  return result;
+}
+
 // What members have in common beside their programs; `beside`: what they have not.
 std::uint64_t outside_of(const replay::Observation& observation, std::vector<std::int64_t>& beside) {
   std::vector<std::uint64_t> facts;
@@ -44,24 +58,31 @@ std::uint64_t outside_of(const replay::Observation& observation, std::vector<std
     facts.insert(facts.end(), recipe.made.begin(), recipe.made.end());
     facts.insert(facts.end(), {recipe.block, recipe.has_block ? 1U : 0U, recipe.whole});
   }
-  facts.push_back(observation.shared.size());
-  facts.insert(facts.end(), observation.shared.begin(), observation.shared.end());
+  const std::vector<std::uint64_t> shared = renumbered(observation.shared);
+  facts.push_back(shared.size());
+  facts.insert(facts.end(), shared.begin(), shared.end());
   facts.push_back(observation.shared_addresses.size());
   return XXH3_64bits(facts.data(), facts.size() * sizeof facts.front());
 }
 
-bool is_padding(const program::Program& program, const Slot& slot) {
-  constexpr std::uint8_t kLower = 0x0f, kUpper = 0xf0, kAll = 0xff;
-  program::NoiseWord noise;
-  if (slot.kind == Slot::Kind::kLane) {
-    noise = {slot.index / 2, (slot.index & 1U) == 0 ? kLower : kUpper};
-  } else if (slot.kind == Slot::Kind::kWord) {
-    noise = {slot.index, kAll};
-  } else {
-    return false;
+std::vector<program::NoiseWord> unknown_of(const program::Program& program,
+                                           const std::vector<program::NoiseWord>& noise) {
+  return padding().unknown(program, noise);
+}
+
+// The first thing that was not foretold.
+void log_first(const replay::Region& region, const program::Program& program, const families::Family::Answer& answer) {
+  if (config().log != LogLevel::kDebug) return;
+  if (!answer.differences.empty()) {
+    const families::Slot& slot = answer.differences.front();
+    const bool kernel = program.nodes[slot.node].kind == program::NodeKind::kKernel;
+    const char* const name = kernel ? program.functions[program.nodes[slot.node].function].name.c_str() : "no kernel";
+    log_line(LogLevel::kDebug, "%s: slot of kind %d, index %u, of operation %u was not foretold (%s)",
+             region.name.c_str(), static_cast<int>(slot.kind), slot.index, slot.node, name);
+  } else if (!answer.unknown.empty()) {
+    log_line(LogLevel::kDebug, "%s: not foretold, and not known to be padding: %s", region.name.c_str(),
+             program::describe(program, answer.unknown.front()).c_str());
   }
-  return program::node_of(program, noise.word).kind == program::NodeKind::kKernel &&
-         padding().unknown(program, {noise}).empty();
 }
 
 // What a family proved has to come twice, as other calls have.
@@ -121,13 +142,14 @@ bool note_member(replay::Region& region, const replay::Observation& observation,
   const std::uint64_t outside = outside_of(observation, beside);
   padding().set_module_epoch(observation.module_epoch);
   const families::Family::Answer answer =
-      member.family->observe({observation.program, beside, outside}, member.numbers, member.call, is_padding);
-  log_line(LogLevel::kDebug, "%s: in its family, of %zu lists of kernels: %s%s, %zu differences", region.name.c_str(),
-           member.family->regime_count(),
+      member.family->observe({observation.program, beside, outside}, member.numbers, member.call, unknown_of);
+  log_line(LogLevel::kDebug, "%s: in its family, of %zu lists of kernels: %s%s, %zu differences, %zu words unknown",
+           region.name.c_str(), member.family->regime_count(),
            answer.repeats    ? "again"
            : answer.foretold ? "foretold"
                              : "not foretold",
-           answer.proves ? ", which proves it" : "", answer.differences.size());
+           answer.proves ? ", which proves it" : "", answer.differences.size(), answer.unknown.size());
+  log_first(region, observation.program, answer);
   if (member.family->is_lost() && !was_lost) take_back(region);
   return answer.proves;
 }

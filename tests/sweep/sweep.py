@@ -119,7 +119,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has PyTorch")
     parser.add_argument("--grape", default=str(LIBRARY), help="libgrape.so; default: that of build/release")
-    parser.add_argument("--only", default="*", help="patterns of names, files or tags, comma-separated")
+    parser.add_argument("--only", action="append", help="patterns of names, files or tags, comma-separated")
     parser.add_argument("--part", default="1/1", help="I/N: every N-th program, from the I-th on")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
     parser.add_argument("--runs", type=int, default=1, help="runs of each program under Grape")
@@ -131,6 +131,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--verbose", action="store_true", help="print what a program that failed wrote")
     parser.set_defaults(modules=(), folder=HERE)  # of other programs
     options = parser.parse_args()
+    options.only = ",".join(options.only or ["*"])
     options.python = shutil.which(options.python) or options.python
     return options
 

@@ -71,10 +71,61 @@ TEST(Regime, WhatDiffersIsNamed) {
   const Regime regime = regime_of({5, 6, 9, 12});
   Program other = step(20);
   ++other.words[other.nodes.front().words_at + 2];
-  const std::vector<Slot> different = regime.differences(other, {20});
+  const std::vector<Slot> different = regime.differences(other, {20}).slots;
   ASSERT_EQ(different.size(), 1u);
   EXPECT_EQ(different.front().kind, Slot::Kind::kLane);
   EXPECT_EQ(different.front().index, 2 * (other.nodes.front().words_at + 2));
+}
+
+// A kernel that is handed a number, and a struct of two words.
+Program step_with_struct(std::int64_t length, std::uint64_t word) {
+  Program program;
+  program.functions.push_back({1, "f", {{0, 8}, {8, 16}}, true});
+  program::RecordedNode node;
+  node.word_count = 3;
+  node.parameter_bytes = 24;
+  program.nodes.push_back(node);
+  program.words = {static_cast<std::uint64_t>(64 * length), word, 7};
+  return program;
+}
+
+using Words = std::vector<program::NoiseWord>;
+
+// A counter that is the length within the first request.
+TEST(Regime, WhatWasAnotherWordInTheSameCallIsForetoldByNoNumbers) {
+  Regime regime(step_with_struct(5, 5), {5});
+  for (const std::int64_t length : {6, 7, 8, 9, 10}) {
+    regime.add(step_with_struct(length, static_cast<std::uint64_t>(length)), {length});
+  }
+  EXPECT_TRUE(regime.differences(step_with_struct(20, 20), {20}).empty());
+  const Regime::Differences found = regime.observe_again(2, step_with_struct(7, 11));
+  EXPECT_TRUE(found.slots.empty()) << "it may be padding";
+  EXPECT_EQ(found.noise, (Words{{1, 0x01}}));
+  EXPECT_EQ(regime.differences(step_with_struct(20, 20), {20}).noise, (Words{{1, 0x01}})) << "from now on";
+  EXPECT_TRUE(regime.foretell({20}).unknown.size() == 1);
+}
+
+// Only the lane that varied: the other one of the word is a number.
+TEST(Regime, LanesOfOneWordAreToldApart) {
+  const auto word = [](std::uint64_t upper, std::uint64_t left) { return upper << 32 | left; };
+  Regime regime(step_with_struct(5, word(15, 0x70000090)), {5});
+  const std::int64_t lengths[] = {6, 9, 12, 17};
+  const std::uint64_t left[] = {0x70000010, 0x70000070, 0x70000020, 0x700000f0};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto upper = static_cast<std::uint64_t>(3 * lengths[i]);
+    regime.add(step_with_struct(lengths[i], word(upper, left[i])), {lengths[i]});
+  }
+  EXPECT_EQ(regime.differences(step_with_struct(20, word(60, 0x70000050)), {20}).noise, (Words{{1, 0x01}}));
+  EXPECT_EQ(regime.differences(step_with_struct(20, word(61, 0x70000050)), {20}).noise, (Words{{1, 0x11}}));
+}
+
+TEST(Regime, APlainNumberIsNoNoise) {
+  Regime regime(step_with_struct(5, 1), {5});
+  for (const std::int64_t length : {6, 9, 12}) regime.add(step_with_struct(length, 1), {length});
+  const Regime::Differences found = regime.observe_again(1, step_with_struct(7, 1));
+  EXPECT_TRUE(found.noise.empty());
+  ASSERT_EQ(found.slots.size(), 1U) << "another number in the same call";
+  EXPECT_EQ(found.slots.front().index, 0U);
 }
 
 TEST(Regime, OtherSkeletonsAreOtherRegimes) {

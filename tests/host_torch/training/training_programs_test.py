@@ -5,7 +5,7 @@ every step's record is compared: losses, gradients, weights, buffers, autograd's
 Prints for each program whether the records are equal, and how many calls were replayed. GRAPE_... variables of the
 environment hold for the runs under Grape. Exit status: 0 all are equal that can run with this PyTorch, 1 not.
 
-    training_programs_test.py ... [--only PATTERN,...] [--part I/N] [--steps 18] [--jobs 2] [--list] [--verbose]
+    training_programs_test.py ... [--only PATTERN,...]... [--part I/N] [--steps 18] [--jobs 2] [--list] [--verbose]
 """
 
 import argparse
@@ -34,14 +34,16 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="the interpreter that has PyTorch")
     parser.add_argument("--grape", required=True, help="libgrape.so")
-    parser.add_argument("--only", default="*", help="patterns of names, files or tags, comma-separated")
+    parser.add_argument("--only", action="append", help="patterns of names, files or tags, comma-separated")
     parser.add_argument("--steps", type=int, default=18, help="of each program; at 12 Grape has begun to replay")
     parser.add_argument("--jobs", type=int, default=2, help="programs at a time")
     parser.add_argument("--part", default="1/1", help="I/N: every N-th program, from the I-th on")
     parser.add_argument("--list", action="store_true", help="print the programs, and run none")
     parser.add_argument("--verbose", action="store_true", help="print what a program that failed wrote")
     parser.set_defaults(modules=MODULES, folder=HERE, device="cuda", runs=1, time_limit=180.0)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.only = ",".join(options.only or ["*"])
+    return options
 
 
 def main() -> int:
