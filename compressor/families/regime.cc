@@ -24,6 +24,7 @@ bool is_noise(const Slot& slot, const std::vector<program::NoiseWord>& noise) {
 
 std::vector<std::uint32_t> words_of(const std::vector<program::NoiseWord>& noise) {
   std::vector<std::uint32_t> words;
+  words.reserve(noise.size());
   for (const program::NoiseWord& each : noise) words.push_back(each.word);
   return words;
 }
@@ -45,6 +46,7 @@ std::vector<program::NoiseWord> merged(const std::vector<program::NoiseWord>& a,
       bytes[word.word] = static_cast<std::uint8_t>(bytes[word.word] | word.bytes);
   }
   std::vector<program::NoiseWord> all;
+  all.reserve(bytes.size());
   for (const auto& [word, mask] : bytes) all.push_back({word, mask});
   return all;
 }
