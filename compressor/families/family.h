@@ -6,7 +6,7 @@
 //   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls
 //     looks like a function of a length.
 //   - A signature that came again and was another program ends the family's right for good. Words that may be padding
-//     are none of it, but no numbers foretell them any more.
+//     make no other program.
 //   - The first members of a regime need a shadow run as well, and later one of sixteen.
 //
 // Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
@@ -23,7 +23,7 @@
 
 namespace grape::families {
 
-// The part of these words of the program that is not known to be padding, from shadow runs.
+// Those bytes of `noise` that no shadow run has shown to be padding.
 using UnknownPadding = std::function<std::vector<program::NoiseWord>(const program::Program& program,
                                                                      const std::vector<program::NoiseWord>& noise)>;
 
@@ -38,10 +38,9 @@ class Family {
     bool foretold = false;     // the regime's other members foretell this program
     bool proves = false;       // and that stands for a second call,
     bool needs_shadow = true;  // together with a shadow run
-    // Where it is not what was foretold, or not what it was before: in slots that are no padding, and in words that may
-    // be, and are not known to.
-    std::vector<Slot> differences;
-    std::vector<program::NoiseWord> unknown;
+    // Where it is not what was foretold, or not what it was before.
+    std::vector<Slot> differences;            // no padding
+    std::vector<program::NoiseWord> unknown;  // may be padding, and is not known to be
   };
   // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
   Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown);

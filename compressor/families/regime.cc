@@ -29,28 +29,6 @@ std::vector<std::uint32_t> words_of(const std::vector<program::NoiseWord>& noise
   return words;
 }
 
-// What differs in these words.
-std::vector<program::NoiseWord> noise_in(const program::Program& a, const program::Program& b,
-                                         const std::vector<std::uint32_t>& words) {
-  std::vector<program::NoiseWord> noise;
-  program::add_noise(noise, a, b, words);
-  return noise;
-}
-
-// Both ascending.
-std::vector<program::NoiseWord> merged(const std::vector<program::NoiseWord>& a,
-                                       const std::vector<program::NoiseWord>& b) {
-  std::map<std::uint32_t, std::uint8_t> bytes;
-  for (const auto* each : {&a, &b}) {
-    for (const program::NoiseWord& word : *each)
-      bytes[word.word] = static_cast<std::uint8_t>(bytes[word.word] | word.bytes);
-  }
-  std::vector<program::NoiseWord> all;
-  all.reserve(bytes.size());
-  for (const auto& [word, mask] : bytes) all.push_back({word, mask});
-  return all;
-}
-
 }  // namespace
 
 Regime::Regime(const Observed& first, Numbers numbers, KernelIdentity identity)
@@ -67,11 +45,18 @@ bool Regime::holds(const Observed& observed, const Numbers& numbers) const {
          observed.beside.size() == beside_.size() && same_skeleton(base_, observed.program, identity_);
 }
 
-// `words`: those in which it refers to other memory than the first member.
-void Regime::add_noise(const Observed& observed, const std::vector<std::uint32_t>& words) {
+std::vector<program::NoiseWord> Regime::noise_with(const Observed& observed) const {
+  std::vector<std::uint32_t> words;
+  same_skeleton(base_, observed.program, identity_, &words);
+  std::vector<program::NoiseWord> noise = noise_;
+  program::add_noise(noise, base_, observed.program, words_of(noise_));
+  program::add_noise(noise, base_, observed.program, words);
+  return noise;
+}
+
+void Regime::add_noise(const Observed& observed) {
   const std::size_t count = noise_.size();
-  noise_ = merged(noise_, noise_in(base_, observed.program, words));
-  noise_ = merged(noise_, noise_in(base_, observed.program, words_of(noise_)));
+  noise_ = noise_with(observed);
   if (noise_.size() == count) return;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (is_noise(slots_[i], noise_)) sequence_of_[i] = kNoise;
@@ -135,9 +120,7 @@ void Regime::learn() {
 }
 
 void Regime::add(const Observed& observed, Numbers numbers, bool learns) {
-  std::vector<std::uint32_t> noise;
-  same_skeleton(base_, observed.program, identity_, &noise);
-  add_noise(observed, noise);
+  add_noise(observed);
   split(observed);
   members_.push_back(std::move(numbers));
   bool unknown = false;
@@ -184,34 +167,33 @@ std::uint64_t Regime::varied(std::size_t slot, std::int64_t value) const {
 }
 
 template <typename ValueOf>
-Regime::Differences Regime::unlike(const Observed& observed, ValueOf value_of, std::vector<std::size_t>* lanes) const {
-  std::vector<std::uint32_t> words;
-  same_skeleton(base_, observed.program, identity_, &words);
+Regime::Differences Regime::unlike(const Observed& observed, const std::vector<program::NoiseWord>& noise,
+                                   ValueOf value_of, std::vector<std::size_t>& lanes) const {
   Differences result;
-  result.noise = merged(noise_in(base_, observed.program, words), noise_in(base_, observed.program, words_of(noise_)));
-  result.noise = merged(result.noise, noise_);
-  std::vector<program::NoiseWord> unlike;
+  std::vector<program::NoiseWord> words;  // of the lanes
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    if (sequence_of_[i] == kNoise || is_noise(slot, result.noise)) continue;
+    if (sequence_of_[i] == kNoise || is_noise(slot, noise)) continue;
     const std::int64_t value = value_at(observed, slot);
     if (value_of(i) == value) continue;
     const bool lane = slot.kind == Slot::Kind::kLane;
     const std::uint64_t bits = lane ? varied(i, value) << ((slot.index & 1U) * 32) : 0;
-    if (bits == 0 || !program::may_be_noise(base_, observed.program, slot.index / 2, bits)) {
+    if (bits == 0 || !program::may_be_noise(base_, observed.program, slot.index / 2, bits, true)) {
       result.slots.push_back(slot);
       continue;
     }
-    unlike.push_back({slot.index / 2, program::different_bytes(bits, 0)});
-    if (lanes != nullptr) lanes->push_back(i);
+    lanes.push_back(i);
+    if (words.empty() || words.back().word != slot.index / 2) words.push_back({slot.index / 2, 0});
+    words.back().bytes = static_cast<std::uint8_t>(words.back().bytes | program::different_bytes(bits, 0));
   }
-  result.noise = merged(result.noise, unlike);
+  std::merge(noise.begin(), noise.end(), words.begin(), words.end(), std::back_inserter(result.noise), before);
   return result;
 }
 
 Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {
+  std::vector<std::size_t> ignored;
   return unlike(
-      observed, [&](std::size_t slot) { return foretold(slot, numbers); }, nullptr);
+      observed, noise_with(observed), [&](std::size_t slot) { return foretold(slot, numbers); }, ignored);
 }
 
 Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed) {
@@ -221,10 +203,8 @@ Regime::Differences Regime::observe_again(std::size_t member, const Observed& ob
     if (sequence == kUnsteady) return std::nullopt;
     return sequence == kConstant ? value_at(first(), slots_[slot]) : sequences_[sequence].values[member];
   };
-  std::vector<std::uint32_t> words;
-  same_skeleton(base_, observed.program, identity_, &words);
-  add_noise(observed, words);
-  Differences found = unlike(observed, value_then, &lanes);
+  add_noise(observed);
+  Differences found = unlike(observed, noise_, value_then, lanes);
   for (const std::size_t lane : lanes) {
     unsteady_[lane] = varied(lane, value_at(observed, slots_[lane]));
     sequence_of_[lane] = kUnsteady;

@@ -23,14 +23,13 @@ class Regime {
   // Is it a call of this regime?
   bool holds(const Observed& observed, const Numbers& numbers) const;
 
-  // `observed` is one that it holds. Formulas that were wrong about it are dropped, and those that are missing looked
-  // for, if `learns`. Values without a formula are looked at again with half as many members more.
+  // `observed` is one that it holds. Formulas that were wrong about it are dropped. `learns`: learn() follows.
   void add(const Observed& observed, Numbers numbers, bool learns = true);
-  // Looks for all formulas that are missing: what add() did not.
+  // Looks for missing formulas. After a search in vain, again with half as many members more.
   void learn();
 
   // Kernels' handles are the first member's. `unknown`: slots whose values are not foretold: no formula, or none for
-  // these numbers. They, and words that are noise(), have the first member's values.
+  // these numbers. They have the first member's values, and so have words in which members refer to different memory.
   struct Foretold {
     program::Program program;
     std::vector<std::int64_t> beside;
@@ -39,25 +38,22 @@ class Regime {
   Foretold foretell(const Numbers& numbers) const;
   bool knows_all(const Numbers& numbers) const;  // is nothing unknown of a call with these numbers?
 
-  // Where the call that was observed is not the one that is foretold. Slots without a formula are among them. Both are
-  // empty: all of it was foretold.
+  // Where an observed call is not the one that is foretold.
   struct Differences {
-    bool empty() const { return slots.empty() && noise.empty(); }
+    bool empty() const { return slots.empty() && noise.empty(); }  // all of it was foretold
 
-    std::vector<Slot> slots;
-    std::vector<program::NoiseWord> noise;  // words that may be padding, with all bytes that varied. Ascending
+    std::vector<Slot> slots;  // those without a formula as well
+    // Words that may be padding, with all bytes that varied. Ascending.
+    std::vector<program::NoiseWord> noise;
   };
   Differences differences(const Observed& observed, const Numbers& numbers) const;
 
-  // The same of another call with a member's numbers, against the member's own values; by its number in the order of
-  // adding. What differs and may be padding is no function of numbers: no formula foretells it any more.
+  // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Lanes that
+  // differ and may be padding are no function of numbers: no formula foretells them any more.
   Differences observe_again(std::size_t member, const Observed& observed);
 
   std::size_t member_count() const { return members_.size(); }
   const std::vector<Numbers>& members() const { return members_; }
-  // Words in which members refer to different memory, or some to none, or which no numbers foretell: padding, or they
-  // are no family. Ascending, with the bytes that varied.
-  const std::vector<program::NoiseWord>& noise() const { return noise_; }
   // Different sequences of values, and those of them that have a formula.
   std::size_t sequence_count() const { return sequences_.size(); }
   std::size_t formula_count() const;
@@ -72,14 +68,16 @@ class Regime {
   };
   static constexpr std::uint32_t kConstant = ~0U, kNoise = ~0U - 1, kUnsteady = ~0U - 2;
 
-  void add_noise(const Observed& observed, const std::vector<std::uint32_t>& words);
+  std::vector<program::NoiseWord> noise_with(const Observed& observed) const;
+  void add_noise(const Observed& observed);
   void split(const Observed& observed);
   Observed first() const { return {base_, beside_, outside_}; }
-  // Of the slots with other values than `value_of(slot)` says, by index; and of words that are noise. `lanes`: gets
-  // those that may be padding.
+  // The slots that have other values than `value_of(slot)` says. `lanes`: gets those that may be padding.
   template <typename ValueOf>
-  Differences unlike(const Observed& observed, ValueOf value_of, std::vector<std::size_t>* lanes) const;
-  std::uint64_t varied(std::size_t slot, std::int64_t value) const;  // bits, in all members and in `value`
+  Differences unlike(const Observed& observed, const std::vector<program::NoiseWord>& noise, ValueOf value_of,
+                     std::vector<std::size_t>& lanes) const;
+  // The bits that differ among the members and `value`.
+  std::uint64_t varied(std::size_t slot, std::int64_t value) const;
   std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
 
   KernelIdentity identity_;
@@ -89,7 +87,7 @@ class Regime {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> sequence_of_;         // per slot; kConstant: as in `base_`
   std::map<std::size_t, std::uint64_t> unsteady_;  // lanes that are kUnsteady, with the bits that varied
-  std::vector<program::NoiseWord> noise_;
+  std::vector<program::NoiseWord> noise_;  // members refer to different memory there, or some to none. Ascending
   std::vector<Sequence> sequences_;
   std::vector<Numbers> members_;
 };

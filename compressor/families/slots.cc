@@ -50,18 +50,6 @@ bool same_memory(const Program& in_a, const Reference& a, const Program& in_b, c
   return one.address == other.address && one.serial == other.serial;
 }
 
-// Does a word of a kernel's parameters lie in a struct, or in no parameter at all?
-bool may_be_padding(const Program& program, std::uint32_t word) {
-  const RecordedNode& node = program::node_of(program, word);
-  if (node.kind != NodeKind::kKernel || !program.functions[node.function].has_layout) return false;
-  const std::uint32_t begin = (word - node.words_at) * 8;
-  const auto& parameters = program.functions[node.function].parameters;
-  return std::none_of(parameters.begin(), parameters.end(), [begin](const program::Parameter& each) {
-    const bool touches = each.offset < begin + 8 && begin < each.offset + each.bytes;
-    return touches && each.bytes <= program::kMostWithoutPadding;
-  });
-}
-
 // Words that refer to different memory, or of which one refers to none. False: one cannot be padding.
 bool same_references(const Program& a, const Program& b, std::vector<std::uint32_t>* noise) {
   auto next_a = a.references.begin();
@@ -71,7 +59,7 @@ bool same_references(const Program& a, const Program& b, std::vector<std::uint32
     const bool only_b = next_a == a.references.end() || (next_b != b.references.end() && next_b->word < next_a->word);
     const std::uint32_t word = only_b ? next_b->word : next_a->word;
     const bool same = !only_a && !only_b && same_memory(a, *next_a, b, *next_b);
-    if (!same && !may_be_padding(a, word)) return false;
+    if (!same && !program::may_be_noise(a, b, word, ~std::uint64_t{0}, false)) return false;
     if (!same && noise != nullptr) noise->push_back(word);
     if (!only_b) ++next_a;
     if (!only_a) ++next_b;

@@ -49,11 +49,11 @@ void set_value(program::Program& program, const Slot& slot, std::int64_t value) 
 // Kernels with the same number are the same code. cuDNN loads a kernel anew for each shape, with another handle.
 using KernelIdentity = std::function<std::uint64_t(const program::FunctionInfo&)>;
 
-// The same but for the values in slots: kernels and their order, launches' kinds, blocks and attributes (how many
-// threads a block has is chosen by powers of two, and what the kernel does follows from it), which words refer to which
-// blocks, births and deaths, statics, events, host data. Words that random state stands in are references as well.
-// `noise`: words that may be padding, and in which the programs refer to different memory, or one to none; null: nobody
-// asks. Ascending. `identity`: null: the handle.
+// The same but for the values in slots: kernels and their order, launches' kinds, blocks and attributes, which words
+// refer to which blocks, births and deaths, statics, events, host data. Blocks of threads are no slots: their size is a
+// power of two mostly, and other values follow from it. Words that random state stands in are references as well.
+// `noise`: words that may be padding, where the programs refer to different memory, or one to none; null: nobody asks.
+// Ascending. `identity`: null: the handle.
 bool same_skeleton(const program::Program& a, const program::Program& b, const KernelIdentity& identity = nullptr,
                    std::vector<std::uint32_t>* noise = nullptr);
 

@@ -61,7 +61,9 @@ class Comparer {
  public:
   Comparer(const Program& a, const Program& b, const HostPlaces& host) : a_(a), b_(b), host_(host) {}
 
-  bool may_be_noise(std::uint32_t word, std::uint64_t bits) { return in_padding(node_of(a_, word), word, bits, true); }
+  bool may_be_noise(std::uint32_t word, std::uint64_t bits, bool plain) {
+    return in_padding(node_of(a_, word), word, bits, plain);
+  }
 
   Comparison run() {
     if (same_nodes() && same_blocks() && same_events() && same_random()) compare_words();
@@ -314,8 +316,8 @@ bool put_back_constants(Program& run, const Program& other) {
 
 Comparison compare(const Program& a, const Program& b, const HostPlaces& host) { return Comparer(a, b, host).run(); }
 
-bool may_be_noise(const Program& a, const Program& b, std::uint32_t word, std::uint64_t bits) {
-  return Comparer(a, b, {}).may_be_noise(word, bits);
+bool may_be_noise(const Program& a, const Program& b, std::uint32_t word, std::uint64_t bits, bool plain) {
+  return Comparer(a, b, {}).may_be_noise(word, bits, plain);
 }
 
 Comparison compare_and_settle(Program& a, Program& b, const HostPlaces& host) {

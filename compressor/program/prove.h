@@ -70,9 +70,9 @@ Comparison compare(const Program& a, const Program& b, const HostPlaces& host = 
 // which many programs set, sizes look like a state where they meet the offsets of a call.
 Comparison compare_and_settle(Program& a, Program& b, const HostPlaces& host = {});
 
-// May these bits of the word be padding, or leftovers of the host's, as compare() says? Of two runs with the same
-// nodes, but for their kernels' handles; no symbol is in the word.
-bool may_be_noise(const Program& a, const Program& b, std::uint32_t word, std::uint64_t bits);
+// May these bits of the word be padding, by the rules of compare()? The runs' nodes are the same, but for handles of
+// kernels. `plain`: no run has a symbol there, so it may be a leftover as well.
+bool may_be_noise(const Program& a, const Program& b, std::uint32_t word, std::uint64_t bits, bool plain);
 
 // What differs, in which kernel (demangled by the caller's function; null: names as they are), which parameter. Nodes
 // and parameters count from 0. Nothing is refused where nothing differs.

@@ -75,10 +75,8 @@ void log_first(const replay::Region& region, const program::Program& program, co
   if (config().log != LogLevel::kDebug) return;
   if (!answer.differences.empty()) {
     const families::Slot& slot = answer.differences.front();
-    const bool kernel = program.nodes[slot.node].kind == program::NodeKind::kKernel;
-    const char* const name = kernel ? program.functions[program.nodes[slot.node].function].name.c_str() : "no kernel";
-    log_line(LogLevel::kDebug, "%s: slot of kind %d, index %u, of operation %u was not foretold (%s)",
-             region.name.c_str(), static_cast<int>(slot.kind), slot.index, slot.node, name);
+    log_line(LogLevel::kDebug, "%s: slot of kind %d, index %u, of operation %u was not foretold", region.name.c_str(),
+             static_cast<int>(slot.kind), slot.index, slot.node);
   } else if (!answer.unknown.empty()) {
     log_line(LogLevel::kDebug, "%s: not foretold, and not known to be padding: %s", region.name.c_str(),
              program::describe(program, answer.unknown.front()).c_str());
