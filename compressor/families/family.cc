@@ -25,7 +25,7 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
     lost_ = true;
     return;
   }
-  Regime::Differences found = state.regime.observe_again(member.number, observed);
+  Regime::Differences found = state.regime.observe_again(member.number, observed, others_between);
   answer.differences = std::move(found.slots);
   answer.unknown = unknown(observed.program, found.noise);
   if (!answer.differences.empty()) {
@@ -54,6 +54,7 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
   Regime::Differences found = state.regime.differences(observed, numbers);
   answer.differences = std::move(found.slots);
   answer.unknown = unknown(observed.program, found.noise);
+  answer.steady = found.steady;
   answer.foretold = answer.differences.empty() && answer.unknown.empty();
   right_ += answer.foretold ? 1 : 0;
   wrong_ += !answer.foretold && state.regime.knows_all(numbers) ? 1 : 0;

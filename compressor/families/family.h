@@ -2,7 +2,8 @@
 // others foretell. Each rule was found by an attack on simpler ones (docs/FAMILIES.md):
 //
 //   - The first member of a regime proves nothing.
-//   - Each slot of the call's program is constant, has a formula, or is known to be padding.
+//   - Each slot of the call's program is constant, has a formula, or is known to be padding. Words that may be padding
+//     may be steady instead: in four signatures that came again they were the same, with two values at least.
 //   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls
 //     looks like a function of a length.
 //   - A signature that came again and was another program ends the family's right for good. Words that may be padding
@@ -41,6 +42,7 @@ class Family {
     // Where it is not what was foretold, or not what it was before.
     std::vector<Slot> differences;            // no padding
     std::vector<program::NoiseWord> unknown;  // may be padding, and is not known to be
+    std::size_t steady = 0;                   // Regime::Differences::steady
   };
   // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
   Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown);

@@ -1,5 +1,7 @@
 #include "compressor/families/regime.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -15,11 +17,18 @@ namespace {
 
 bool before(const program::NoiseWord& a, const program::NoiseWord& b) { return a.word < b.word; }
 
+// Of a lane or a word.
+std::uint32_t word_of(const Slot& slot) { return slot.kind == Slot::Kind::kLane ? slot.index / 2 : slot.index; }
+
+const program::NoiseWord* noise_at(const Slot& slot, const std::vector<program::NoiseWord>& noise) {
+  if (noise.empty() || (slot.kind != Slot::Kind::kLane && slot.kind != Slot::Kind::kWord)) return nullptr;
+  const program::NoiseWord its{word_of(slot), 0};
+  const auto place = std::lower_bound(noise.begin(), noise.end(), its, before);
+  return place != noise.end() && place->word == its.word ? &*place : nullptr;
+}
+
 bool is_noise(const Slot& slot, const std::vector<program::NoiseWord>& noise) {
-  const bool lane = slot.kind == Slot::Kind::kLane;
-  return (lane || slot.kind == Slot::Kind::kWord) &&
-         std::binary_search(noise.begin(), noise.end(), program::NoiseWord{lane ? slot.index / 2 : slot.index, 0},
-                            before);
+  return noise_at(slot, noise) != nullptr;
 }
 
 std::vector<std::uint32_t> words_of(const std::vector<program::NoiseWord>& noise) {
@@ -27,6 +36,20 @@ std::vector<std::uint32_t> words_of(const std::vector<program::NoiseWord>& noise
   words.reserve(noise.size());
   for (const program::NoiseWord& each : noise) words.push_back(each.word);
   return words;
+}
+
+// What the word refers to, and where; of a plain word its value.
+std::uint64_t hash_of(const program::Program& program, const program::Reference* reference, std::uint32_t word) {
+  std::uint64_t parts[] = {program.words[word], 0, 0, 0};
+  if (reference != nullptr) {
+    parts[1] = 1 + static_cast<std::uint64_t>(reference->role);
+    parts[2] = reference->block;
+    if (reference->role == program::Role::kStatic) {
+      parts[2] = program.statics[reference->block].address;
+      parts[3] = program.statics[reference->block].serial;
+    }
+  }
+  return XXH3_64bits(parts, sizeof parts);
 }
 
 }  // namespace
@@ -54,13 +77,17 @@ std::vector<program::NoiseWord> Regime::noise_with(const Observed& observed) con
   return noise;
 }
 
-void Regime::add_noise(const Observed& observed) {
-  const std::size_t count = noise_.size();
-  noise_ = noise_with(observed);
-  if (noise_.size() == count) return;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (is_noise(slots_[i], noise_)) sequence_of_[i] = kNoise;
-  }
+// A hash is no value that a slot could have: those are at most 48 bits wide, or lanes.
+std::int64_t Regime::content(const Observed& observed, const std::vector<program::NoiseWord>& noise,
+                             std::size_t slot) const {
+  const Slot& its = slots_[slot];
+  const std::int64_t value = value_at(observed, its);
+  if (!is_noise(its, noise)) return value;
+  const std::uint32_t word = word_of(its);
+  const program::Reference* const reference = program::reference_at(observed.program, word);
+  if (its.kind == Slot::Kind::kLane && reference == nullptr) return value;
+  if (its.kind == Slot::Kind::kWord && same_reference(base_, observed.program, word)) return value;
+  return static_cast<std::int64_t>(hash_of(observed.program, reference, word) | std::uint64_t{1} << 63);
 }
 
 // Slots that had the same values so far and do not any more part ways.
@@ -76,12 +103,11 @@ void Regime::split(const Observed& observed) {
   std::vector<Sequence> sequences;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::uint32_t before = sequence_of_[i];
-    if (before == kNoise) continue;
+    const std::int64_t value = content(observed, noise_, i);
     if (before == kUnsteady) {
-      unsteady_[i] = varied(i, value_at(observed, slots_[i]));
+      unsteady_[i] = varied(i, value);
       continue;
     }
-    const std::int64_t value = value_at(observed, slots_[i]);
     const std::int64_t base = before == kConstant ? value_at(first(), slots_[i]) : 0;
     if (before == kConstant && value == base) continue;
     const auto [place, added] =
@@ -120,7 +146,7 @@ void Regime::learn() {
 }
 
 void Regime::add(const Observed& observed, Numbers numbers, bool learns) {
-  add_noise(observed);
+  noise_ = noise_with(observed);
   split(observed);
   members_.push_back(std::move(numbers));
   bool unknown = false;
@@ -145,7 +171,7 @@ std::optional<std::int64_t> Regime::foretold(std::size_t slot, const Numbers& nu
 Regime::Foretold Regime::foretell(const Numbers& numbers) const {
   Foretold result{base_, beside_, {}};
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (sequence_of_[i] == kConstant || sequence_of_[i] == kNoise) continue;
+    if (sequence_of_[i] == kConstant || is_noise(slots_[i], noise_)) continue;
     if (const auto value = foretold(i, numbers)) {
       if (slots_[i].kind == Slot::Kind::kBeside) result.beside[slots_[i].index] = *value;
       set_value(result.program, slots_[i], *value);
@@ -166,49 +192,72 @@ std::uint64_t Regime::varied(std::size_t slot, std::int64_t value) const {
   return bits;
 }
 
-template <typename ValueOf>
+template <typename ValueOf, typename Excused>
 Regime::Differences Regime::unlike(const Observed& observed, const std::vector<program::NoiseWord>& noise,
-                                   ValueOf value_of, std::vector<std::size_t>& lanes) const {
+                                   ValueOf value_of, Excused excused, std::vector<std::size_t>& varying) const {
   Differences result;
-  std::vector<program::NoiseWord> words;  // of the lanes
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    if (sequence_of_[i] == kNoise || is_noise(slot, noise)) continue;
-    const std::int64_t value = value_at(observed, slot);
+    const std::int64_t value = content(observed, noise, i);
     if (value_of(i) == value) continue;
-    const bool lane = slot.kind == Slot::Kind::kLane;
-    const std::uint64_t bits = lane ? varied(i, value) << ((slot.index & 1U) * 32) : 0;
-    if (bits == 0 || !program::may_be_noise(base_, observed.program, slot.index / 2, bits, true)) {
-      result.slots.push_back(slot);
+    program::NoiseWord word{word_of(slot), 0};
+    if (const program::NoiseWord* const found = noise_at(slot, noise)) {
+      word.bytes = found->bytes;
+    } else {
+      const bool lane = slot.kind == Slot::Kind::kLane;
+      const std::uint64_t bits = lane ? varied(i, value) << ((slot.index & 1U) * 32) : 0;
+      if (bits == 0 || !program::may_be_noise(base_, observed.program, word.word, bits, true)) {
+        result.slots.push_back(slot);
+        continue;
+      }
+      word.bytes = program::different_bytes(bits, 0);
+    }
+    if (excused(i)) {
+      ++result.steady;
       continue;
     }
-    lanes.push_back(i);
-    if (words.empty() || words.back().word != slot.index / 2) words.push_back({slot.index / 2, 0});
-    words.back().bytes = static_cast<std::uint8_t>(words.back().bytes | program::different_bytes(bits, 0));
+    varying.push_back(i);
+    if (result.noise.empty() || result.noise.back().word != word.word) result.noise.push_back({word.word, 0});
+    result.noise.back().bytes = static_cast<std::uint8_t>(result.noise.back().bytes | word.bytes);
   }
-  std::merge(noise.begin(), noise.end(), words.begin(), words.end(), std::back_inserter(result.noise), before);
+  return result;
+}
+
+// Two values at least: what was one value so far may be a mode that changes. What has a formula is to follow it.
+std::vector<bool> Regime::steady_sequences() const {
+  std::vector<bool> result(sequences_.size(), false);
+  if (again_.size() < kSteady) return result;
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    if (sequences_[i].formula) continue;
+    const std::vector<std::int64_t>& values = sequences_[i].values;
+    const auto another = [&](std::size_t member) { return values[member] != values[again_.front()]; };
+    result[i] = std::any_of(again_.begin(), again_.end(), another);
+  }
   return result;
 }
 
 Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {
   std::vector<std::size_t> ignored;
+  const std::vector<bool> steady = steady_sequences();
   return unlike(
-      observed, noise_with(observed), [&](std::size_t slot) { return foretold(slot, numbers); }, ignored);
+      observed, noise_with(observed), [&](std::size_t slot) { return foretold(slot, numbers); },
+      [&](std::size_t slot) { return sequence_of_[slot] < steady.size() && steady[sequence_of_[slot]]; }, ignored);
 }
 
-Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed) {
-  std::vector<std::size_t> lanes;
+Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed, bool counts) {
+  std::vector<std::size_t> varying;
   const auto value_then = [&](std::size_t slot) -> std::optional<std::int64_t> {
     const std::uint32_t sequence = sequence_of_[slot];
     if (sequence == kUnsteady) return std::nullopt;
     return sequence == kConstant ? value_at(first(), slots_[slot]) : sequences_[sequence].values[member];
   };
-  add_noise(observed);
-  Differences found = unlike(observed, noise_, value_then, lanes);
-  for (const std::size_t lane : lanes) {
-    unsteady_[lane] = varied(lane, value_at(observed, slots_[lane]));
-    sequence_of_[lane] = kUnsteady;
+  noise_ = noise_with(observed);
+  Differences found = unlike(observed, noise_, value_then, [](std::size_t) { return false; }, varying);
+  for (const std::size_t slot : varying) {
+    unsteady_[slot] = varied(slot, content(observed, noise_, slot));
+    sequence_of_[slot] = kUnsteady;
   }
+  if (counts && std::find(again_.begin(), again_.end(), member) == again_.end()) again_.push_back(member);
   return found;
 }
 

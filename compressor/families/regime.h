@@ -42,15 +42,18 @@ class Regime {
   struct Differences {
     bool empty() const { return slots.empty() && noise.empty(); }  // all of it was foretold
 
-    std::vector<Slot> slots;  // those without a formula as well
+    std::vector<Slot> slots;  // those without a formula as well, but for steady ones
     // Words that may be padding, with all bytes that varied. Ascending.
     std::vector<program::NoiseWord> noise;
+    std::size_t steady = 0;  // slots that no formula foretells, and that are a function of the numbers nevertheless
   };
   Differences differences(const Observed& observed, const Numbers& numbers) const;
 
-  // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Lanes that
-  // differ and may be padding are no function of numbers: no formula foretells them any more.
-  Differences observe_again(std::size_t member, const Observed& observed);
+  // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Words that
+  // differ and may be padding are no function of numbers: no formula foretells them any more. `counts`: other calls were
+  // between, and what is equal in kSteady such members, with two values at least, is a function of the numbers.
+  Differences observe_again(std::size_t member, const Observed& observed, bool counts);
+  static constexpr std::size_t kSteady = 4;
 
   std::size_t member_count() const { return members_.size(); }
   const std::vector<Numbers>& members() const { return members_; }
@@ -66,19 +69,23 @@ class Regime {
     std::size_t next_search =
         0;  // with so many members: what the host left behind has no formula, however many there are
   };
-  static constexpr std::uint32_t kConstant = ~0U, kNoise = ~0U - 1, kUnsteady = ~0U - 2;
+  static constexpr std::uint32_t kConstant = ~0U, kUnsteady = ~0U - 1;
 
   std::vector<program::NoiseWord> noise_with(const Observed& observed) const;
-  void add_noise(const Observed& observed);
   void split(const Observed& observed);
   Observed first() const { return {base_, beside_, outside_}; }
-  // The slots that have other values than `value_of(slot)` says. `lanes`: gets those that may be padding.
-  template <typename ValueOf>
+  // The slots that have other contents than `value_of(slot)` says, but for those that are `excused(slot)`. `varying`:
+  // gets those that may be padding.
+  template <typename ValueOf, typename Excused>
   Differences unlike(const Observed& observed, const std::vector<program::NoiseWord>& noise, ValueOf value_of,
-                     std::vector<std::size_t>& lanes) const;
-  // The bits that differ among the members and `value`.
+                     Excused excused, std::vector<std::size_t>& varying) const;
+  // Of a slot: its value, or which memory it refers to, where that is not the first member's.
+  std::int64_t content(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot) const;
+  // The bits that differ among the members and `value`. Not of a word that refers to memory.
   std::uint64_t varied(std::size_t slot, std::int64_t value) const;
   std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
+  // Of each sequence: is it a function of the numbers, if an unknown one, as members that came again show?
+  std::vector<bool> steady_sequences() const;
 
   KernelIdentity identity_;
   program::Program base_;  // the first member's
@@ -86,8 +93,9 @@ class Regime {
   std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> sequence_of_;         // per slot; kConstant: as in `base_`
-  std::map<std::size_t, std::uint64_t> unsteady_;  // lanes that are kUnsteady, with the bits that varied
+  std::map<std::size_t, std::uint64_t> unsteady_;  // slots that are kUnsteady, with the bits that varied
   std::vector<program::NoiseWord> noise_;  // members refer to different memory there, or some to none. Ascending
+  std::vector<std::size_t> again_;         // members that came again
   std::vector<Sequence> sequences_;
   std::vector<Numbers> members_;
 };

@@ -160,6 +160,11 @@ void set_value(Program& program, const Slot& slot, std::int64_t value) noexcept 
   }
 }
 
+bool same_reference(const Program& a, const Program& b, std::uint32_t word) noexcept {
+  const Reference *in_a = program::reference_at(a, word), *in_b = program::reference_at(b, word);
+  return in_a != nullptr && in_b != nullptr && same_memory(a, *in_a, b, *in_b);
+}
+
 bool same_skeleton(const Program& a, const Program& b, const KernelIdentity& identity,
                    std::vector<std::uint32_t>* noise) {
   if (a.nodes.size() != b.nodes.size() || a.words.size() != b.words.size()) return false;

@@ -49,6 +49,9 @@ void set_value(program::Program& program, const Slot& slot, std::int64_t value) 
 // Kernels with the same number are the same code. cuDNN loads a kernel anew for each shape, with another handle.
 using KernelIdentity = std::function<std::uint64_t(const program::FunctionInfo&)>;
 
+// Do both refer to the same memory in this word?
+bool same_reference(const program::Program& a, const program::Program& b, std::uint32_t word) noexcept;
+
 // The same but for the values in slots: kernels and their order, launches' kinds, blocks and attributes, which words
 // refer to which blocks, births and deaths, statics, events, host data. Blocks of threads are no slots: their size is a
 // power of two mostly, and other values follow from it. Words that random state stands in are references as well.

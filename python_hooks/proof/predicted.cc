@@ -141,12 +141,13 @@ bool note_member(replay::Region& region, const replay::Observation& observation,
   padding().set_module_epoch(observation.module_epoch);
   const families::Family::Answer answer =
       member.family->observe({observation.program, beside, outside}, member.numbers, member.call, unknown_of);
-  log_line(LogLevel::kDebug, "%s: in its family, of %zu lists of kernels: %s%s, %zu differences, %zu words unknown",
+  log_line(LogLevel::kDebug, "%s: in its family, of %zu lists of kernels: %s%s, %zu differences, %zu words unknown, %zu steady",
            region.name.c_str(), member.family->regime_count(),
            answer.repeats    ? "again"
            : answer.foretold ? "foretold"
                              : "not foretold",
-           answer.proves ? ", which proves it" : "", answer.differences.size(), answer.unknown.size());
+           answer.proves ? ", which proves it" : "", answer.differences.size(), answer.unknown.size(),
+           answer.steady);
   log_first(region, observation.program, answer);
   if (member.family->is_lost() && !was_lost) take_back(region);
   return answer.proves;

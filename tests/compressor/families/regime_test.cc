@@ -98,7 +98,7 @@ TEST(Regime, WhatWasAnotherWordInTheSameCallIsForetoldByNoNumbers) {
     regime.add(step_with_struct(length, static_cast<std::uint64_t>(length)), {length});
   }
   EXPECT_TRUE(regime.differences(step_with_struct(20, 20), {20}).empty());
-  const Regime::Differences found = regime.observe_again(2, step_with_struct(7, 11));
+  const Regime::Differences found = regime.observe_again(2, step_with_struct(7, 11), true);
   EXPECT_TRUE(found.slots.empty()) << "it may be padding";
   EXPECT_EQ(found.noise, (Words{{1, 0x01}}));
   EXPECT_EQ(regime.differences(step_with_struct(20, 20), {20}).noise, (Words{{1, 0x01}})) << "from now on";
@@ -119,10 +119,94 @@ TEST(Regime, LanesOfOneWordAreToldApart) {
   EXPECT_EQ(regime.differences(step_with_struct(20, word(61, 0x70000050)), {20}).noise, (Words{{1, 0x11}}));
 }
 
+// What the host left there, which follows from the length in a way that no formula tells.
+std::uint64_t left_by(std::int64_t length) {
+  return static_cast<std::uint64_t>(length) * 0x9e3779b97f4a7c15 >> 33 | std::uint64_t{0x7f00} << 32;
+}
+
+TEST(Regime, WordsThatWereEqualInCallsThatCameAgainAreSteady) {
+  Regime regime(step_with_struct(5, left_by(5)), {5});
+  for (const std::int64_t length : {6, 7, 8, 9}) regime.add(step_with_struct(length, left_by(length)), {length});
+  const Program next = step_with_struct(20, left_by(20));
+  for (std::size_t member = 0; member < Regime::kSteady; ++member) {
+    EXPECT_FALSE(regime.differences(next, {20}).noise.empty()) << member << " came again";
+    const auto length = static_cast<std::int64_t>(5 + member);
+    EXPECT_TRUE(regime.observe_again(member, step_with_struct(length, left_by(length)), true).empty());
+  }
+  const Regime::Differences found = regime.differences(next, {20});
+  EXPECT_TRUE(found.empty());
+  EXPECT_EQ(found.steady, 1U);
+  EXPECT_FALSE(regime.observe_again(4, step_with_struct(9, left_by(9) + 1), true).empty());
+  EXPECT_FALSE(regime.differences(next, {20}).noise.empty()) << "unsteady since";
+}
+
+TEST(Regime, AMemberTwiceInARowSaysNothingOfSteadiness) {
+  Regime regime(step_with_struct(5, left_by(5)), {5});
+  for (const std::int64_t length : {6, 7, 8, 9}) regime.add(step_with_struct(length, left_by(length)), {length});
+  for (std::size_t member = 0; member < Regime::kSteady; ++member) {
+    const auto length = static_cast<std::int64_t>(5 + member);
+    regime.observe_again(member, step_with_struct(length, left_by(length)), false);
+    regime.observe_again(0, step_with_struct(5, left_by(5)), true);
+  }
+  EXPECT_FALSE(regime.differences(step_with_struct(20, left_by(20)), {20}).noise.empty()) << "one member alone counts";
+}
+
+// A mode: one value in all members that came again.
+TEST(Regime, WhatWasConstantIsNotSteady) {
+  Regime regime(step_with_struct(5, 1), {5});
+  for (const std::int64_t length : {6, 7, 8, 9, 10}) regime.add(step_with_struct(length, 1), {length});
+  for (std::size_t member = 0; member < Regime::kSteady; ++member) {
+    regime.observe_again(member, step_with_struct(static_cast<std::int64_t>(5 + member), 1), true);
+  }
+  EXPECT_TRUE(regime.differences(step_with_struct(20, 1), {20}).empty());
+  EXPECT_FALSE(regime.differences(step_with_struct(20, 2), {20}).noise.empty());
+  regime.add(step_with_struct(20, 2), {20});
+  EXPECT_FALSE(regime.differences(step_with_struct(21, 3), {21}).noise.empty()) << "no call came again with another one";
+}
+
+TEST(Regime, APlainNumberIsNeverSteady) {
+  const auto number = [](std::int64_t length) {
+    Program program = step_with_struct(length, 1);
+    program.words[0] = left_by(length);
+    return program;
+  };
+  Regime regime(number(5), {5});
+  for (const std::int64_t length : {6, 7, 8, 9}) regime.add(number(length), {length});
+  for (std::size_t member = 0; member < 5; ++member) {
+    EXPECT_TRUE(regime.observe_again(member, number(static_cast<std::int64_t>(5 + member)), true).empty());
+  }
+  EXPECT_EQ(regime.differences(number(20), {20}).slots.size(), 1U) << "but for the upper lane, which is constant";
+}
+
+// An address of the host in one call, of a weight in another one.
+TEST(Regime, WordsThatReferToOtherMemoryMayBeSteady) {
+  const auto with_weight = [](std::int64_t length) {
+    Program program = step_with_struct(length, static_cast<std::uint64_t>(8 * length));
+    program.statics.push_back({kWeight, 4096, 1});
+    if (length % 2 != 0) program.references.push_back({1, program::Role::kStatic, 0});
+    return program;
+  };
+  for (const std::int64_t first : {5, 6}) {
+    Regime regime(with_weight(first), {first});
+    for (const std::int64_t length : {17, 18, 21, 24}) regime.add(with_weight(length), {length});
+    EXPECT_FALSE(regime.differences(with_weight(31), {31}).empty());
+    const std::int64_t lengths[] = {first, 17, 18, 21};
+    for (std::size_t member = 0; member < 4; ++member) {
+      EXPECT_TRUE(regime.observe_again(member, with_weight(lengths[member]), true).empty());
+    }
+    EXPECT_TRUE(regime.differences(with_weight(31), {31}).empty());
+    EXPECT_EQ(regime.differences(with_weight(31), {31}).steady, first == 5 ? 1U : 2U);
+    Program other = with_weight(21);
+    other.words[1] += 16;
+    EXPECT_FALSE(regime.observe_again(3, other, true).empty());
+    EXPECT_FALSE(regime.differences(with_weight(31), {31}).empty()) << "unsteady";
+  }
+}
+
 TEST(Regime, APlainNumberIsNoNoise) {
   Regime regime(step_with_struct(5, 1), {5});
   for (const std::int64_t length : {6, 9, 12}) regime.add(step_with_struct(length, 1), {length});
-  const Regime::Differences found = regime.observe_again(1, step_with_struct(7, 1));
+  const Regime::Differences found = regime.observe_again(1, step_with_struct(7, 1), true);
   EXPECT_TRUE(found.noise.empty());
   ASSERT_EQ(found.slots.size(), 1U) << "another number in the same call";
   EXPECT_EQ(found.slots.front().index, 0U);
