@@ -16,7 +16,7 @@ std::size_t Family::state_of(const Observed& observed, const Numbers& numbers) c
 
 // Two observed calls with one signature: the rule of all proofs.
 void Family::observe_again(const Observed& observed, std::uint64_t call, Member& member, const UnknownPadding& unknown,
-                           Answer& answer) {
+                           const program::Program* before, Answer& answer) {
   answer.repeats = true;
   const bool others_between = call > member.call + 1;
   member.call = call;
@@ -25,23 +25,23 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
     lost_ = true;
     return;
   }
-  Regime::Differences found = state.regime.observe_again(member.number, observed, others_between);
+  Regime::Differences found = state.regime.observe_again(member.number, observed, others_between, before);
   answer.differences = std::move(found.slots);
   answer.unknown = unknown(observed.program, found.noise);
   if (!answer.differences.empty()) {
     lost_ = true;
-  } else if (answer.unknown.empty() && !member.repeated && others_between) {
+  } else if (!member.repeated && others_between) {
     member.repeated = true;
     if (++state.repetitions == kRepetitions) state.regime.learn();
   }
 }
 
 Family::Answer Family::observe(const Observed& observed, const Numbers& numbers, std::uint64_t call,
-                               const UnknownPadding& unknown) {
+                               const UnknownPadding& unknown, const program::Program* before) {
   Answer answer;
   const auto known = members_.find(numbers);
   if (known != members_.end()) {
-    observe_again(observed, call, known->second, unknown, answer);
+    observe_again(observed, call, known->second, unknown, before, answer);
     return answer;
   }
   const std::size_t at = state_of(observed, numbers);

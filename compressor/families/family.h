@@ -4,8 +4,8 @@
 //   - The first member of a regime proves nothing.
 //   - Each slot of the call's program is constant, has a formula, or is known to be padding. Words that may be padding
 //     may be steady instead: in four signatures that came again they were the same, with two values at least.
-//   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls
-//     looks like a function of a length.
+//   - In the regime two signatures came again, with other calls between, and were the same, but for bytes that may be
+//     padding: these have to be known for it from then on. Else a counter of calls looks like a function of a length.
 //   - A signature that came again and was another program ends the family's right for good. Words that may be padding
 //     make no other program.
 //   - The first members of a regime need a shadow run as well, and later one of sixteen.
@@ -44,8 +44,10 @@ class Family {
     std::vector<program::NoiseWord> unknown;  // may be padding, and is not known to be
     std::size_t steady = 0;                   // Regime::Differences::steady
   };
-  // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
-  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown);
+  // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending. `before`: the
+  // program of the last observed call with these numbers; null: nobody has it.
+  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown,
+                 const program::Program* before = nullptr);
   // May the next call be proven? Else nothing has to be copied for it.
   bool may_prove() const;
 
@@ -70,7 +72,7 @@ class Family {
 
   std::size_t state_of(const Observed& observed, const Numbers& numbers) const;  // states_.size(): none
   void observe_again(const Observed& observed, std::uint64_t call, Member& member, const UnknownPadding& unknown,
-                     Answer& answer);
+                     const program::Program* before, Answer& answer);
 
   KernelIdentity identity_;
   std::deque<State> states_;

@@ -20,6 +20,21 @@ bool before(const program::NoiseWord& a, const program::NoiseWord& b) { return a
 // Of a lane or a word.
 std::uint32_t word_of(const Slot& slot) { return slot.kind == Slot::Kind::kLane ? slot.index / 2 : slot.index; }
 
+unsigned shift_of(const Slot& slot) { return slot.kind == Slot::Kind::kLane ? (slot.index & 1U) * 32 : 0; }
+
+// Of its word.
+std::uint8_t bytes_of(const Slot& slot) {
+  if (slot.kind != Slot::Kind::kLane) return 0xff;
+  return (slot.index & 1U) != 0 ? 0xf0 : 0x0f;
+}
+
+// `words` in ascending order.
+void add_bytes(std::vector<program::NoiseWord>& words, std::uint32_t word, std::uint8_t bytes) {
+  if (bytes == 0) return;
+  if (words.empty() || words.back().word != word) words.push_back({word, 0});
+  words.back().bytes = static_cast<std::uint8_t>(words.back().bytes | bytes);
+}
+
 const program::NoiseWord* noise_at(const Slot& slot, const std::vector<program::NoiseWord>& noise) {
   if (noise.empty() || (slot.kind != Slot::Kind::kLane && slot.kind != Slot::Kind::kWord)) return nullptr;
   const program::NoiseWord its{word_of(slot), 0};
@@ -104,10 +119,6 @@ void Regime::split(const Observed& observed) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::uint32_t before = sequence_of_[i];
     const std::int64_t value = content(observed, noise_, i);
-    if (before == kUnsteady) {
-      unsteady_[i] = varied(i, value);
-      continue;
-    }
     const std::int64_t base = before == kConstant ? value_at(first(), slots_[i]) : 0;
     if (before == kConstant && value == base) continue;
     const auto [place, added] =
@@ -162,8 +173,8 @@ void Regime::add(const Observed& observed, Numbers numbers, bool learns) {
 
 std::optional<std::int64_t> Regime::foretold(std::size_t slot, const Numbers& numbers) const {
   const std::uint32_t sequence = sequence_of_[slot];
+  if (unsteady_bytes(slots_[slot]) != 0) return std::nullopt;
   if (sequence == kConstant) return value_at(first(), slots_[slot]);
-  if (sequence == kUnsteady) return std::nullopt;
   const std::optional<Formula>& formula = sequences_[sequence].formula;
   return formula ? evaluate(*formula, numbers) : std::nullopt;
 }
@@ -171,7 +182,8 @@ std::optional<std::int64_t> Regime::foretold(std::size_t slot, const Numbers& nu
 Regime::Foretold Regime::foretell(const Numbers& numbers) const {
   Foretold result{base_, beside_, {}};
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (sequence_of_[i] == kConstant || is_noise(slots_[i], noise_)) continue;
+    const bool constant = sequence_of_[i] == kConstant && unsteady_bytes(slots_[i]) == 0;
+    if (constant || is_noise(slots_[i], noise_)) continue;
     if (const auto value = foretold(i, numbers)) {
       if (slots_[i].kind == Slot::Kind::kBeside) result.beside[slots_[i].index] = *value;
       set_value(result.program, slots_[i], *value);
@@ -186,41 +198,40 @@ std::uint64_t Regime::varied(std::size_t slot, std::int64_t value) const {
   const std::int64_t base = value_at(first(), slots_[slot]);
   auto bits = static_cast<std::uint64_t>(value ^ base);
   const std::uint32_t sequence = sequence_of_[slot];
-  if (sequence == kUnsteady) return bits | unsteady_.at(slot);
   if (sequence == kConstant) return bits;
   for (const std::int64_t each : sequences_[sequence].values) bits |= static_cast<std::uint64_t>(each ^ base);
   return bits;
 }
 
-template <typename ValueOf, typename Excused>
-Regime::Differences Regime::unlike(const Observed& observed, const std::vector<program::NoiseWord>& noise,
-                                   ValueOf value_of, Excused excused, std::vector<std::size_t>& varying) const {
-  Differences result;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
-    const std::int64_t value = content(observed, noise, i);
-    if (value_of(i) == value) continue;
-    program::NoiseWord word{word_of(slot), 0};
-    if (const program::NoiseWord* const found = noise_at(slot, noise)) {
-      word.bytes = found->bytes;
-    } else {
-      const bool lane = slot.kind == Slot::Kind::kLane;
-      const std::uint64_t bits = lane ? varied(i, value) << ((slot.index & 1U) * 32) : 0;
-      if (bits == 0 || !program::may_be_noise(base_, observed.program, word.word, bits, true)) {
-        result.slots.push_back(slot);
-        continue;
-      }
-      word.bytes = program::different_bytes(bits, 0);
-    }
-    if (excused(i)) {
-      ++result.steady;
-      continue;
-    }
-    varying.push_back(i);
-    if (result.noise.empty() || result.noise.back().word != word.word) result.noise.push_back({word.word, 0});
-    result.noise.back().bytes = static_cast<std::uint8_t>(result.noise.back().bytes | word.bytes);
-  }
-  return result;
+std::int64_t Regime::value_of(std::size_t slot, std::size_t member) const {
+  const std::uint32_t sequence = sequence_of_[slot];
+  return sequence == kConstant ? value_at(first(), slots_[slot]) : sequences_[sequence].values[member];
+}
+
+std::uint8_t Regime::unsteady_bytes(const Slot& slot) const {
+  if (unsteady_.empty() || (slot.kind != Slot::Kind::kLane && slot.kind != Slot::Kind::kWord)) return 0;
+  const auto found = unsteady_.find(word_of(slot));
+  return found != unsteady_.end() ? static_cast<std::uint8_t>(found->second & bytes_of(slot)) : 0;
+}
+
+bool Regime::may_be_padding(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot,
+                            std::uint64_t bits) const {
+  const Slot& its = slots_[slot];
+  if (is_noise(its, noise)) return true;
+  return its.kind == Slot::Kind::kLane && bits != 0 &&
+         program::may_be_noise(base_, observed.program, word_of(its), bits << shift_of(its), true);
+}
+
+std::uint8_t Regime::unforetold(std::size_t slot, std::int64_t value, const program::NoiseWord* noise,
+                                const std::vector<bool>& steady) const {
+  const Slot& its = slots_[slot];
+  const std::uint32_t sequence = sequence_of_[slot];
+  const std::uint8_t unsteady = unsteady_bytes(its);
+  const std::uint64_t bits = varied(slot, value);
+  const std::uint8_t bytes =
+      noise != nullptr ? noise->bytes : program::different_bytes(bits << shift_of(its), 0);
+  if (sequence < steady.size() && steady[sequence]) return unsteady;
+  return static_cast<std::uint8_t>(unsteady | bytes);
 }
 
 // Two values at least: what was one value so far may be a mode that changes. What has a formula is to follow it.
@@ -237,28 +248,58 @@ std::vector<bool> Regime::steady_sequences() const {
 }
 
 Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {
-  std::vector<std::size_t> ignored;
+  Differences result;
   const std::vector<bool> steady = steady_sequences();
-  return unlike(
-      observed, noise_with(observed), [&](std::size_t slot) { return foretold(slot, numbers); },
-      [&](std::size_t slot) { return sequence_of_[slot] < steady.size() && steady[sequence_of_[slot]]; }, ignored);
+  const std::vector<program::NoiseWord> noise = noise_with(observed);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const std::int64_t value = content(observed, noise, i);
+    if (foretold(i, numbers) == value) continue;
+    const program::NoiseWord* const refers = noise_at(slots_[i], noise);
+    const std::uint64_t bits = refers != nullptr ? 0 : varied(i, value);
+    const bool known = refers == nullptr && unsteady_bytes(slots_[i]) != 0 &&
+                       (program::different_bytes(bits << shift_of(slots_[i]), 0) & ~unsteady_bytes(slots_[i])) == 0;
+    if (!known && !may_be_padding(observed, noise, i, bits)) {
+      result.slots.push_back(slots_[i]);
+      continue;
+    }
+    const std::uint8_t bytes = unforetold(i, value, refers, steady);
+    if (bytes == 0) ++result.steady;
+    add_bytes(result.noise, word_of(slots_[i]), bytes);
+  }
+  return result;
 }
 
-Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed, bool counts) {
-  std::vector<std::size_t> varying;
-  const auto value_then = [&](std::size_t slot) -> std::optional<std::int64_t> {
-    const std::uint32_t sequence = sequence_of_[slot];
-    if (sequence == kUnsteady) return std::nullopt;
-    return sequence == kConstant ? value_at(first(), slots_[slot]) : sequences_[sequence].values[member];
-  };
+Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed, bool counts,
+                                          const program::Program* before) {
+  Differences result;
   noise_ = noise_with(observed);
-  Differences found = unlike(observed, noise_, value_then, [](std::size_t) { return false; }, varying);
-  for (const std::size_t slot : varying) {
-    unsteady_[slot] = varied(slot, content(observed, noise_, slot));
-    sequence_of_[slot] = kUnsteady;
+  std::vector<program::NoiseWord> pair;
+  if (before != nullptr) {
+    std::vector<std::uint32_t> words;
+    same_skeleton(*before, observed.program, identity_, &words);
+    program::add_noise(pair, *before, observed.program, words);
   }
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const std::int64_t value = content(observed, noise_, i), then = value_of(i, member);
+    if (value == then) continue;
+    const auto bits = static_cast<std::uint64_t>(value ^ then);
+    if (!may_be_padding(observed, noise_, i, bits)) {
+      result.slots.push_back(slot);
+      continue;
+    }
+    std::uint8_t bytes = 0;
+    if (const program::NoiseWord* const noise = noise_at(slot, noise_)) {
+      const program::NoiseWord* const of_pair = noise_at(slot, pair);
+      bytes = of_pair != nullptr ? of_pair->bytes : noise->bytes;
+    } else {
+      bytes = program::different_bytes(bits << shift_of(slot), 0);
+    }
+    add_bytes(result.noise, word_of(slot), bytes);
+  }
+  for (const program::NoiseWord& each : result.noise) unsteady_[each.word] |= each.bytes;
   if (counts && std::find(again_.begin(), again_.end(), member) == again_.end()) again_.push_back(member);
-  return found;
+  return result;
 }
 
 bool Regime::knows_all(const Numbers& numbers) const {

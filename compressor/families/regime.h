@@ -49,10 +49,13 @@ class Regime {
   };
   Differences differences(const Observed& observed, const Numbers& numbers) const;
 
-  // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Words that
-  // differ and may be padding are no function of numbers: no formula foretells them any more. `counts`: other calls were
-  // between, and what is equal in kSteady such members, with two values at least, is a function of the numbers.
-  Differences observe_again(std::size_t member, const Observed& observed, bool counts);
+  // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Bytes that
+  // differ and may be padding are no function of numbers: no formula foretells their lane any more. `counts`: other calls
+  // were between, and what is equal in kSteady such members, with two values at least, is a function of the numbers.
+  // `before`: the program of a call with these numbers, which tells what differs in words that refer to memory; null: not
+  // known.
+  Differences observe_again(std::size_t member, const Observed& observed, bool counts,
+                            const program::Program* before = nullptr);
   static constexpr std::size_t kSteady = 4;
 
   std::size_t member_count() const { return members_.size(); }
@@ -69,20 +72,24 @@ class Regime {
     std::size_t next_search =
         0;  // with so many members: what the host left behind has no formula, however many there are
   };
-  static constexpr std::uint32_t kConstant = ~0U, kUnsteady = ~0U - 1;
+  static constexpr std::uint32_t kConstant = ~0U;
 
   std::vector<program::NoiseWord> noise_with(const Observed& observed) const;
   void split(const Observed& observed);
   Observed first() const { return {base_, beside_, outside_}; }
-  // The slots that have other contents than `value_of(slot)` says, but for those that are `excused(slot)`. `varying`:
-  // gets those that may be padding.
-  template <typename ValueOf, typename Excused>
-  Differences unlike(const Observed& observed, const std::vector<program::NoiseWord>& noise, ValueOf value_of,
-                     Excused excused, std::vector<std::size_t>& varying) const;
+  // May what differs in these bits of the slot be padding?
+  bool may_be_padding(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot,
+                      std::uint64_t bits) const;
+  // Of a slot in which a new member is not what was foretold, and which may be padding: the bytes of its word that are no
+  // function of the numbers, as far as it is known.
+  std::uint8_t unforetold(std::size_t slot, std::int64_t value, const program::NoiseWord* noise,
+                          const std::vector<bool>& steady) const;
   // Of a slot: its value, or which memory it refers to, where that is not the first member's.
   std::int64_t content(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot) const;
   // The bits that differ among the members and `value`. Not of a word that refers to memory.
   std::uint64_t varied(std::size_t slot, std::int64_t value) const;
+  std::int64_t value_of(std::size_t slot, std::size_t member) const;
+  std::uint8_t unsteady_bytes(const Slot& slot) const;  // of its word, as far as they belong to it
   std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
   // Of each sequence: is it a function of the numbers, if an unknown one, as members that came again show?
   std::vector<bool> steady_sequences() const;
@@ -93,7 +100,7 @@ class Regime {
   std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> sequence_of_;         // per slot; kConstant: as in `base_`
-  std::map<std::size_t, std::uint64_t> unsteady_;  // slots that are kUnsteady, with the bits that varied
+  std::map<std::uint32_t, std::uint8_t> unsteady_;  // words, and their bytes that differed in calls with equal numbers
   std::vector<program::NoiseWord> noise_;  // members refer to different memory there, or some to none. Ascending
   std::vector<std::size_t> again_;         // members that came again
   std::vector<Sequence> sequences_;

@@ -127,7 +127,8 @@ MemberCall find_family(replay::Region& region, const replay::Call& call) {
   return member;
 }
 
-bool note_member(replay::Region& region, const replay::Observation& observation, ObservedCall& observed) {
+bool note_member(replay::Region& region, const replay::Observation& observation, const program::Program* before,
+                 ObservedCall& observed) {
   const MemberCall& member = observed.member;
   if (member.family == nullptr || observation.loaded || observation.set_up) return false;
   const bool was_lost = member.family->is_lost();
@@ -140,7 +141,7 @@ bool note_member(replay::Region& region, const replay::Observation& observation,
   const std::uint64_t outside = outside_of(observation, beside);
   padding().set_module_epoch(observation.module_epoch);
   const families::Family::Answer answer =
-      member.family->observe({observation.program, beside, outside}, member.numbers, member.call, unknown_of);
+      member.family->observe({observation.program, beside, outside}, member.numbers, member.call, unknown_of, before);
   log_line(LogLevel::kDebug, "%s: in its family, of %zu lists of kernels: %s%s, %zu differences, %zu words unknown, %zu steady",
            region.name.c_str(), member.family->regime_count(),
            answer.repeats    ? "again"
