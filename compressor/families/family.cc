@@ -16,7 +16,7 @@ std::size_t Family::state_of(const Observed& observed, const Numbers& numbers) c
 
 // Two observed calls with one signature: the rule of all proofs.
 void Family::observe_again(const Observed& observed, std::uint64_t call, Member& member, const UnknownPadding& unknown,
-                           const program::Program* before, Answer& answer) {
+                           Answer& answer) {
   answer.repeats = true;
   const bool others_between = call > member.call + 1;
   member.call = call;
@@ -25,9 +25,10 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
     lost_ = true;
     return;
   }
-  Regime::Differences found = state.regime.observe_again(member.number, observed, others_between, before);
+  Regime::Differences found = state.regime.observe_again(member.number, observed, others_between);
   answer.differences = std::move(found.slots);
   answer.unknown = unknown(observed.program, found.noise);
+  answer.takes_back = state.proved != 0 && !unknown(observed.program, found.first).empty();
   if (!answer.differences.empty()) {
     lost_ = true;
   } else if (!member.repeated && others_between) {
@@ -37,11 +38,11 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
 }
 
 Family::Answer Family::observe(const Observed& observed, const Numbers& numbers, std::uint64_t call,
-                               const UnknownPadding& unknown, const program::Program* before) {
+                               const UnknownPadding& unknown) {
   Answer answer;
   const auto known = members_.find(numbers);
   if (known != members_.end()) {
-    observe_again(observed, call, known->second, unknown, before, answer);
+    observe_again(observed, call, known->second, unknown, answer);
     return answer;
   }
   const std::size_t at = state_of(observed, numbers);

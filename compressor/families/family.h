@@ -8,6 +8,9 @@
 //     padding: these have to be known for it from then on. Else a counter of calls looks like a function of a length.
 //   - A signature that came again and was another program ends the family's right for good. Words that may be padding
 //     make no other program.
+//   - What was proven rests on bytes that may be padding. Once they differ between two calls with equal numbers, it has
+//   to
+//     come twice.
 //   - The first members of a regime need a shadow run as well, and later one of sixteen.
 //
 // Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
@@ -43,11 +46,11 @@ class Family {
     std::vector<Slot> differences;            // no padding
     std::vector<program::NoiseWord> unknown;  // may be padding, and is not known to be
     std::size_t steady = 0;                   // Regime::Differences::steady
+    // Bytes that what was proven so far rests on are no function of the numbers, and not known to be padding.
+    bool takes_back = false;
   };
-  // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending. `before`: the
-  // program of the last observed call with these numbers; null: nobody has it.
-  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown,
-                 const program::Program* before = nullptr);
+  // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
+  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown);
   // May the next call be proven? Else nothing has to be copied for it.
   bool may_prove() const;
 
@@ -72,7 +75,7 @@ class Family {
 
   std::size_t state_of(const Observed& observed, const Numbers& numbers) const;  // states_.size(): none
   void observe_again(const Observed& observed, std::uint64_t call, Member& member, const UnknownPadding& unknown,
-                     const program::Program* before, Answer& answer);
+                     Answer& answer);
 
   KernelIdentity identity_;
   std::deque<State> states_;

@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -222,63 +221,55 @@ bool Regime::may_be_padding(const Observed& observed, const std::vector<program:
          program::may_be_noise(base_, observed.program, word_of(its), bits << shift_of(its), true);
 }
 
-std::uint8_t Regime::unforetold(std::size_t slot, std::int64_t value, const program::NoiseWord* noise,
-                                const std::vector<bool>& steady) const {
-  const Slot& its = slots_[slot];
+// Two values at least: what was one value so far may be a mode that changes. What has a formula is to follow it. Of
+// what differed between equal calls, if it refers to memory, nobody knows which bytes are left.
+bool Regime::is_steady(std::size_t slot, bool refers) const {
   const std::uint32_t sequence = sequence_of_[slot];
-  const std::uint8_t unsteady = unsteady_bytes(its);
-  const std::uint64_t bits = varied(slot, value);
-  const std::uint8_t bytes =
-      noise != nullptr ? noise->bytes : program::different_bytes(bits << shift_of(its), 0);
-  if (sequence < steady.size() && steady[sequence]) return unsteady;
-  return static_cast<std::uint8_t>(unsteady | bytes);
+  if (again_.size() < kSteady || sequence == kConstant || sequences_[sequence].formula) return false;
+  const std::uint8_t unsteady = unsteady_bytes(slots_[slot]);
+  if (refers && unsteady != 0) return false;
+  const std::vector<std::int64_t>& values = sequences_[sequence].values;
+  const auto another = [&](std::size_t member) {
+    const auto bits = static_cast<std::uint64_t>(values[member] ^ values[again_.front()]);
+    if (unsteady == 0) return bits != 0;
+    return (program::different_bytes(bits << shift_of(slots_[slot]), 0) & ~unsteady) != 0;
+  };
+  return std::any_of(again_.begin(), again_.end(), another);
 }
 
-// Two values at least: what was one value so far may be a mode that changes. What has a formula is to follow it.
-std::vector<bool> Regime::steady_sequences() const {
-  std::vector<bool> result(sequences_.size(), false);
-  if (again_.size() < kSteady) return result;
-  for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    if (sequences_[i].formula) continue;
-    const std::vector<std::int64_t>& values = sequences_[i].values;
-    const auto another = [&](std::size_t member) { return values[member] != values[again_.front()]; };
-    result[i] = std::any_of(again_.begin(), again_.end(), another);
-  }
-  return result;
+std::optional<std::uint8_t> Regime::unforetold_bytes(const Observed& observed,
+                                                     const std::vector<program::NoiseWord>& noise, std::size_t slot,
+                                                     std::int64_t value) const {
+  const program::NoiseWord* const refers = noise_at(slots_[slot], noise);
+  const std::uint8_t unsteady = unsteady_bytes(slots_[slot]);
+  if (refers != nullptr) return static_cast<std::uint8_t>(is_steady(slot, true) ? 0 : unsteady | refers->bytes);
+  const std::uint64_t bits = varied(slot, value);
+  const std::uint8_t bytes = program::different_bytes(bits << shift_of(slots_[slot]), 0);
+  // Whether what differed between equal calls may be padding was asked then.
+  const bool known = unsteady != 0 && (bytes & ~unsteady) == 0;
+  if (!known && !may_be_padding(observed, noise, slot, bits)) return std::nullopt;
+  return static_cast<std::uint8_t>(unsteady | (is_steady(slot, false) ? 0 : bytes));
 }
 
 Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {
   Differences result;
-  const std::vector<bool> steady = steady_sequences();
   const std::vector<program::NoiseWord> noise = noise_with(observed);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::int64_t value = content(observed, noise, i);
     if (foretold(i, numbers) == value) continue;
-    const program::NoiseWord* const refers = noise_at(slots_[i], noise);
-    const std::uint64_t bits = refers != nullptr ? 0 : varied(i, value);
-    const bool known = refers == nullptr && unsteady_bytes(slots_[i]) != 0 &&
-                       (program::different_bytes(bits << shift_of(slots_[i]), 0) & ~unsteady_bytes(slots_[i])) == 0;
-    if (!known && !may_be_padding(observed, noise, i, bits)) {
+    if (const auto bytes = unforetold_bytes(observed, noise, i, value)) {
+      if (*bytes == 0) ++result.steady;
+      add_bytes(result.noise, word_of(slots_[i]), *bytes);
+    } else {
       result.slots.push_back(slots_[i]);
-      continue;
     }
-    const std::uint8_t bytes = unforetold(i, value, refers, steady);
-    if (bytes == 0) ++result.steady;
-    add_bytes(result.noise, word_of(slots_[i]), bytes);
   }
   return result;
 }
 
-Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed, bool counts,
-                                          const program::Program* before) {
+Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed, bool counts) {
   Differences result;
   noise_ = noise_with(observed);
-  std::vector<program::NoiseWord> pair;
-  if (before != nullptr) {
-    std::vector<std::uint32_t> words;
-    same_skeleton(*before, observed.program, identity_, &words);
-    program::add_noise(pair, *before, observed.program, words);
-  }
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     const std::int64_t value = content(observed, noise_, i), then = value_of(i, member);
@@ -288,16 +279,15 @@ Regime::Differences Regime::observe_again(std::size_t member, const Observed& ob
       result.slots.push_back(slot);
       continue;
     }
-    std::uint8_t bytes = 0;
-    if (const program::NoiseWord* const noise = noise_at(slot, noise_)) {
-      const program::NoiseWord* const of_pair = noise_at(slot, pair);
-      bytes = of_pair != nullptr ? of_pair->bytes : noise->bytes;
-    } else {
-      bytes = program::different_bytes(bits << shift_of(slot), 0);
-    }
-    add_bytes(result.noise, word_of(slot), bytes);
+    const program::NoiseWord* const refers = noise_at(slot, noise_);
+    add_bytes(result.noise, word_of(slot),
+              refers != nullptr ? refers->bytes : program::different_bytes(bits << shift_of(slot), 0));
   }
-  for (const program::NoiseWord& each : result.noise) unsteady_[each.word] |= each.bytes;
+  for (const program::NoiseWord& each : result.noise) {
+    std::uint8_t& bytes = unsteady_[each.word];
+    add_bytes(result.first, each.word, static_cast<std::uint8_t>(each.bytes & ~bytes));
+    bytes = static_cast<std::uint8_t>(bytes | each.bytes);
+  }
   if (counts && std::find(again_.begin(), again_.end(), member) == again_.end()) again_.push_back(member);
   return result;
 }

@@ -45,17 +45,16 @@ class Regime {
     std::vector<Slot> slots;  // those without a formula as well, but for steady ones
     // Words that may be padding, with all bytes that varied. Ascending.
     std::vector<program::NoiseWord> noise;
+    std::vector<program::NoiseWord> first;  // of observe_again(): those of `noise` that never differed so before
     std::size_t steady = 0;  // slots that no formula foretells, and that are a function of the numbers nevertheless
   };
   Differences differences(const Observed& observed, const Numbers& numbers) const;
 
   // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Bytes that
-  // differ and may be padding are no function of numbers: no formula foretells their lane any more. `counts`: other calls
-  // were between, and what is equal in kSteady such members, with two values at least, is a function of the numbers.
-  // `before`: the program of a call with these numbers, which tells what differs in words that refer to memory; null: not
-  // known.
-  Differences observe_again(std::size_t member, const Observed& observed, bool counts,
-                            const program::Program* before = nullptr);
+  // differ and may be padding are no function of numbers: no formula foretells their lane any more. `counts`: other
+  // calls were between, and what is equal in kSteady such members, with two values at least, is a function of the
+  // numbers.
+  Differences observe_again(std::size_t member, const Observed& observed, bool counts);
   static constexpr std::size_t kSteady = 4;
 
   std::size_t member_count() const { return members_.size(); }
@@ -80,10 +79,13 @@ class Regime {
   // May what differs in these bits of the slot be padding?
   bool may_be_padding(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot,
                       std::uint64_t bits) const;
-  // Of a slot in which a new member is not what was foretold, and which may be padding: the bytes of its word that are no
-  // function of the numbers, as far as it is known.
-  std::uint8_t unforetold(std::size_t slot, std::int64_t value, const program::NoiseWord* noise,
-                          const std::vector<bool>& steady) const;
+  // Of a slot in which a new member is not what was foretold: the bytes of its word that may be padding, and have to
+  // be; none where it is steady. No value: it cannot be padding.
+  std::optional<std::uint8_t> unforetold_bytes(const Observed& observed, const std::vector<program::NoiseWord>& noise,
+                                               std::size_t slot, std::int64_t value) const;
+  // Is it a function of the numbers, if an unknown one, as members that came again show? Bytes that differed in these
+  // are left out. `refers`: members refer to different memory there.
+  bool is_steady(std::size_t slot, bool refers) const;
   // Of a slot: its value, or which memory it refers to, where that is not the first member's.
   std::int64_t content(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot) const;
   // The bits that differ among the members and `value`. Not of a word that refers to memory.
@@ -91,15 +93,13 @@ class Regime {
   std::int64_t value_of(std::size_t slot, std::size_t member) const;
   std::uint8_t unsteady_bytes(const Slot& slot) const;  // of its word, as far as they belong to it
   std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
-  // Of each sequence: is it a function of the numbers, if an unknown one, as members that came again show?
-  std::vector<bool> steady_sequences() const;
 
   KernelIdentity identity_;
   program::Program base_;  // the first member's
   std::vector<std::int64_t> beside_;
   std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> sequence_of_;         // per slot; kConstant: as in `base_`
+  std::vector<std::uint32_t> sequence_of_;          // per slot; kConstant: as in `base_`
   std::map<std::uint32_t, std::uint8_t> unsteady_;  // words, and their bytes that differed in calls with equal numbers
   std::vector<program::NoiseWord> noise_;  // members refer to different memory there, or some to none. Ascending
   std::vector<std::size_t> again_;         // members that came again

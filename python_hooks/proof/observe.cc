@@ -173,16 +173,13 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
 void advance(replay::Region& region, replay::Signature& signature, const replay::Call& call,
              std::unique_ptr<replay::Observation> observation, ObservedCall& observed) {
   const auto before = signature.stage == replay::Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
-  if (before != nullptr) {
-    signature.observation->program = *before;
-    signature.observation->program.lows = std::move(signature.observation->lows);
-  }
-  const bool foretold =
-      note_member(region, *observation, before != nullptr ? &signature.observation->program : nullptr, observed);
+  const bool foretold = note_member(region, *observation, observed);
   signature.foretold = false;
   std::unique_ptr<replay::PaddingTrial> trial;
   std::unique_ptr<replay::Proven> proven;
   if (before != nullptr) {
+    signature.observation->program = *before;
+    signature.observation->program.lows = std::move(signature.observation->lows);
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, observed);
     observed.again =
         observed.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));

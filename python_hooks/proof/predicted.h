@@ -12,10 +12,8 @@ namespace grape::python::proof {
 MemberCall find_family(replay::Region& region, const replay::Call& call);
 
 // Puts the observed call into its family. True: it is what the others foretell, and that may prove it. Where it shows
-// that the family's calls depend on more than their numbers, what was proven by a family begins anew. `before`: the
-// program of the last observed call with this signature; null: there is none.
-bool note_member(replay::Region& region, const replay::Observation& observation, const program::Program* before,
-                 ObservedCall& observed);
+// that the family's calls depend on more than their numbers, what was proven by a family begins anew.
+bool note_member(replay::Region& region, const replay::Observation& observation, ObservedCall& observed);
 
 // Proves this call's program, after note_member(). Null: `observed.refusal` says why not.
 std::unique_ptr<replay::Proven> prove_by_family(replay::Region& region, const replay::Call& call,

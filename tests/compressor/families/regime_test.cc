@@ -140,6 +140,37 @@ TEST(Regime, WordsThatWereEqualInCallsThatCameAgainAreSteady) {
   EXPECT_FALSE(regime.differences(next, {20}).noise.empty()) << "unsteady since";
 }
 
+// A boolean beside what the host left there.
+TEST(Regime, OfASteadyWordOnlyTheBytesThatDifferedAreAskedFor) {
+  const auto word = [](std::int64_t length, std::uint64_t left) { return left_by(length) << 8 | left; };
+  Regime regime(step_with_struct(5, word(5, 1)), {5});
+  for (const std::int64_t length : {6, 7, 8, 9}) regime.add(step_with_struct(length, word(length, 1)), {length});
+  for (std::size_t member = 0; member < Regime::kSteady; ++member) {
+    const auto length = static_cast<std::int64_t>(5 + member);
+    const Regime::Differences found = regime.observe_again(member, step_with_struct(length, word(length, 2)), true);
+    EXPECT_TRUE(found.slots.empty());
+    EXPECT_EQ(found.noise, (Words{{1, 0x01}}));
+  }
+  for (const std::uint64_t left : {1U, 7U}) {
+    EXPECT_EQ(regime.differences(step_with_struct(20, word(20, left)), {20}).noise, (Words{{1, 0x01}}));
+  }
+}
+
+// A mode beside what the host left there: the word had several values, but the mode's byte had one.
+TEST(Regime, OfAnUnsteadyWordTheOtherBytesNeedTwoValuesThemselves) {
+  const auto word = [](std::uint64_t mode, std::uint64_t left) { return mode << 8 | left; };
+  Regime regime(step_with_struct(5, word(1, 5)), {5});
+  for (const std::int64_t length : {6, 7, 8, 9}) {
+    regime.add(step_with_struct(length, word(1, static_cast<std::uint64_t>(length))), {length});
+  }
+  for (std::size_t member = 0; member < Regime::kSteady; ++member) {
+    const auto length = static_cast<std::int64_t>(5 + member);
+    regime.observe_again(member, step_with_struct(length, word(1, 0x40 + member)), true);
+  }
+  EXPECT_EQ(regime.differences(step_with_struct(20, word(1, 7)), {20}).noise, (Words{{1, 0x01}}));
+  EXPECT_EQ(regime.differences(step_with_struct(20, word(2, 7)), {20}).noise, (Words{{1, 0x03}}));
+}
+
 TEST(Regime, AMemberTwiceInARowSaysNothingOfSteadiness) {
   Regime regime(step_with_struct(5, left_by(5)), {5});
   for (const std::int64_t length : {6, 7, 8, 9}) regime.add(step_with_struct(length, left_by(length)), {length});
@@ -161,7 +192,8 @@ TEST(Regime, WhatWasConstantIsNotSteady) {
   EXPECT_TRUE(regime.differences(step_with_struct(20, 1), {20}).empty());
   EXPECT_FALSE(regime.differences(step_with_struct(20, 2), {20}).noise.empty());
   regime.add(step_with_struct(20, 2), {20});
-  EXPECT_FALSE(regime.differences(step_with_struct(21, 3), {21}).noise.empty()) << "no call came again with another one";
+  EXPECT_FALSE(regime.differences(step_with_struct(21, 3), {21}).noise.empty())
+      << "no call came again with another one";
 }
 
 TEST(Regime, APlainNumberIsNeverSteady) {
