@@ -8,9 +8,8 @@
 //     padding: these have to be known for it from then on. Else a counter of calls looks like a function of a length.
 //   - A signature that came again and was another program ends the family's right for good. Words that may be padding
 //     make no other program.
-//   - What was proven rests on bytes that may be padding. Once they differ between two calls with equal numbers, it has
-//   to
-//     come twice.
+//   - What was proven rests on bytes that may be padding. Once these differ between two calls with equal numbers, it
+//     has to come twice.
 //   - The first members of a regime need a shadow run as well, and later one of sixteen.
 //
 // Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
