@@ -2,10 +2,11 @@
 // others foretell. Each rule was found by an attack on simpler ones (docs/FAMILIES.md):
 //
 //   - The first member of a regime proves nothing.
-//   - Each slot of the call's program is constant, has a formula, or is known to be padding. Words that may be padding
-//     may be steady instead: in four signatures that came again they were the same, with two values at least.
-//   - In the regime two signatures came again, with other calls between, and were the same, but for bytes that may be
-//     padding: these have to be known for it from then on. Else a counter of calls looks like a function of a length.
+//   - Each slot of the call's program is constant, has a formula, or is known to be padding.
+//   - Words that may be padding may be steady instead. Four signatures came again, and these words with them. They had
+//     two values at least.
+//   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls
+//     looks like a function of a length. Bytes that may be padding may differ; they have to be known for it then.
 //   - A signature that came again and was another program ends the family's right for good. Words that may be padding
 //     make no other program.
 //   - What was proven rests on bytes that may be padding. Once these differ between two calls with equal numbers, it

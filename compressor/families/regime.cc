@@ -16,15 +16,12 @@ namespace {
 
 bool before(const program::NoiseWord& a, const program::NoiseWord& b) { return a.word < b.word; }
 
-// Of a lane or a word.
-std::uint32_t word_of(const Slot& slot) { return slot.kind == Slot::Kind::kLane ? slot.index / 2 : slot.index; }
-
-unsigned shift_of(const Slot& slot) { return slot.kind == Slot::Kind::kLane ? (slot.index & 1U) * 32 : 0; }
+bool is_in_words(const Slot& slot) { return slot.kind == Slot::Kind::kLane || slot.kind == Slot::Kind::kWord; }
 
 // Of its word.
 std::uint8_t bytes_of(const Slot& slot) {
   if (slot.kind != Slot::Kind::kLane) return 0xff;
-  return (slot.index & 1U) != 0 ? 0xf0 : 0x0f;
+  return shift_of(slot) != 0 ? 0xf0 : 0x0f;
 }
 
 // `words` in ascending order.
@@ -35,7 +32,7 @@ void add_bytes(std::vector<program::NoiseWord>& words, std::uint32_t word, std::
 }
 
 const program::NoiseWord* noise_at(const Slot& slot, const std::vector<program::NoiseWord>& noise) {
-  if (noise.empty() || (slot.kind != Slot::Kind::kLane && slot.kind != Slot::Kind::kWord)) return nullptr;
+  if (noise.empty() || !is_in_words(slot)) return nullptr;
   const program::NoiseWord its{word_of(slot), 0};
   const auto place = std::lower_bound(noise.begin(), noise.end(), its, before);
   return place != noise.end() && place->word == its.word ? &*place : nullptr;
@@ -75,6 +72,7 @@ Regime::Regime(const Observed& first, Numbers numbers, KernelIdentity identity)
       outside_(first.outside),
       slots_(slots_of(first)),
       sequence_of_(slots_.size(), kConstant),
+      unsteady_(base_.words.size(), 0),
       members_{std::move(numbers)} {}
 
 bool Regime::holds(const Observed& observed, const Numbers& numbers) const {
@@ -208,15 +206,11 @@ std::int64_t Regime::value_of(std::size_t slot, std::size_t member) const {
 }
 
 std::uint8_t Regime::unsteady_bytes(const Slot& slot) const {
-  if (unsteady_.empty() || (slot.kind != Slot::Kind::kLane && slot.kind != Slot::Kind::kWord)) return 0;
-  const auto found = unsteady_.find(word_of(slot));
-  return found != unsteady_.end() ? static_cast<std::uint8_t>(found->second & bytes_of(slot)) : 0;
+  return is_in_words(slot) ? static_cast<std::uint8_t>(unsteady_[word_of(slot)] & bytes_of(slot)) : std::uint8_t{0};
 }
 
-bool Regime::may_be_padding(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot,
-                            std::uint64_t bits) const {
+bool Regime::may_be_padding(const Observed& observed, std::size_t slot, std::uint64_t bits) const {
   const Slot& its = slots_[slot];
-  if (is_noise(its, noise)) return true;
   return its.kind == Slot::Kind::kLane && bits != 0 &&
          program::may_be_noise(base_, observed.program, word_of(its), bits << shift_of(its), true);
 }
@@ -247,7 +241,7 @@ std::optional<std::uint8_t> Regime::unforetold_bytes(const Observed& observed,
   const std::uint8_t bytes = program::different_bytes(bits << shift_of(slots_[slot]), 0);
   // Whether what differed between equal calls may be padding was asked then.
   const bool known = unsteady != 0 && (bytes & ~unsteady) == 0;
-  if (!known && !may_be_padding(observed, noise, slot, bits)) return std::nullopt;
+  if (!known && !may_be_padding(observed, slot, bits)) return std::nullopt;
   return static_cast<std::uint8_t>(unsteady | (is_steady(slot, false) ? 0 : bytes));
 }
 
@@ -275,13 +269,13 @@ Regime::Differences Regime::observe_again(std::size_t member, const Observed& ob
     const std::int64_t value = content(observed, noise_, i), then = value_of(i, member);
     if (value == then) continue;
     const auto bits = static_cast<std::uint64_t>(value ^ then);
-    if (!may_be_padding(observed, noise_, i, bits)) {
+    if (const program::NoiseWord* const refers = noise_at(slot, noise_)) {
+      add_bytes(result.noise, word_of(slot), refers->bytes);
+    } else if (may_be_padding(observed, i, bits)) {
+      add_bytes(result.noise, word_of(slot), program::different_bytes(bits << shift_of(slot), 0));
+    } else {
       result.slots.push_back(slot);
-      continue;
     }
-    const program::NoiseWord* const refers = noise_at(slot, noise_);
-    add_bytes(result.noise, word_of(slot),
-              refers != nullptr ? refers->bytes : program::different_bytes(bits << shift_of(slot), 0));
   }
   for (const program::NoiseWord& each : result.noise) {
     std::uint8_t& bytes = unsteady_[each.word];

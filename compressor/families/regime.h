@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -46,14 +45,13 @@ class Regime {
     // Words that may be padding, with all bytes that varied. Ascending.
     std::vector<program::NoiseWord> noise;
     std::vector<program::NoiseWord> first;  // of observe_again(): those of `noise` that never differed so before
-    std::size_t steady = 0;  // slots that no formula foretells, and that are a function of the numbers nevertheless
+    std::size_t steady = 0;                 // slots without a formula that are a function of the numbers nevertheless
   };
   Differences differences(const Observed& observed, const Numbers& numbers) const;
 
   // Another call with a member's numbers, against that member. `member`: its number, in the order of adding. Bytes that
   // differ and may be padding are no function of numbers: no formula foretells their lane any more. `counts`: other
-  // calls were between, and what is equal in kSteady such members, with two values at least, is a function of the
-  // numbers.
+  // calls were between. What is equal in kSteady members that count is steady, if it has two values at least.
   Differences observe_again(std::size_t member, const Observed& observed, bool counts);
   static constexpr std::size_t kSteady = 4;
 
@@ -76,17 +74,16 @@ class Regime {
   std::vector<program::NoiseWord> noise_with(const Observed& observed) const;
   void split(const Observed& observed);
   Observed first() const { return {base_, beside_, outside_}; }
-  // May what differs in these bits of the slot be padding?
-  bool may_be_padding(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot,
-                      std::uint64_t bits) const;
-  // Of a slot in which a new member is not what was foretold: the bytes of its word that may be padding, and have to
-  // be; none where it is steady. No value: it cannot be padding.
+  // May what differs in these bits of the slot be padding? Not of a word that refers to memory.
+  bool may_be_padding(const Observed& observed, std::size_t slot, std::uint64_t bits) const;
+  // Of a slot in which a new member is not what was foretold: the bytes of its word that have to be padding. A steady
+  // one has none. No value: it cannot be padding.
   std::optional<std::uint8_t> unforetold_bytes(const Observed& observed, const std::vector<program::NoiseWord>& noise,
                                                std::size_t slot, std::int64_t value) const;
-  // Is it a function of the numbers, if an unknown one, as members that came again show? Bytes that differed in these
-  // are left out. `refers`: members refer to different memory there.
+  // Do members that came again show a function of the numbers? Bytes that differed in these are left out.
+  // `refers`: members refer to different memory there.
   bool is_steady(std::size_t slot, bool refers) const;
-  // Of a slot: its value, or which memory it refers to, where that is not the first member's.
+  // Of a slot: its value. Where it refers to other memory than the first member's: which.
   std::int64_t content(const Observed& observed, const std::vector<program::NoiseWord>& noise, std::size_t slot) const;
   // The bits that differ among the members and `value`. Not of a word that refers to memory.
   std::uint64_t varied(std::size_t slot, std::int64_t value) const;
@@ -99,10 +96,10 @@ class Regime {
   std::vector<std::int64_t> beside_;
   std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> sequence_of_;          // per slot; kConstant: as in `base_`
-  std::map<std::uint32_t, std::uint8_t> unsteady_;  // words, and their bytes that differed in calls with equal numbers
-  std::vector<program::NoiseWord> noise_;  // members refer to different memory there, or some to none. Ascending
-  std::vector<std::size_t> again_;         // members that came again
+  std::vector<std::uint32_t> sequence_of_;  // per slot; kConstant: as in `base_`
+  std::vector<std::uint8_t> unsteady_;      // per word: bytes that differed in calls with equal numbers
+  std::vector<program::NoiseWord> noise_;   // members refer to different memory there, or some to none. Ascending
+  std::vector<std::size_t> again_;          // members that came again
   std::vector<Sequence> sequences_;
   std::vector<Numbers> members_;
 };

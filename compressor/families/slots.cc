@@ -21,9 +21,6 @@ auto& launch_number(Node& node, std::uint32_t index) noexcept {
   return *numbers[index];
 }
 
-// The lower or the upper lane of a word.
-unsigned shift_of(const Slot& slot) noexcept { return (slot.index & 1U) * 32; }
-
 bool same_kernel(const program::FunctionInfo& a, const program::FunctionInfo& b, const KernelIdentity& identity) {
   return a.name == b.name && (identity ? identity(a) == identity(b) : a.handle == b.handle);
 }
@@ -74,6 +71,12 @@ const std::vector<std::int64_t>& Observed::nothing() {
   return none;
 }
 
+std::uint32_t word_of(const Slot& slot) noexcept {
+  return slot.kind == Slot::Kind::kLane ? slot.index / 2 : slot.index;
+}
+
+unsigned shift_of(const Slot& slot) noexcept { return slot.kind == Slot::Kind::kLane ? (slot.index & 1U) * 32 : 0; }
+
 std::vector<Slot> slots_of(const Observed& observed) {
   const Program& program = observed.program;
   std::vector<Slot> slots;
@@ -111,7 +114,7 @@ std::int64_t value_at(const Observed& observed, const Slot& slot) noexcept {
     case Slot::Kind::kLaunch:
       return launch_number(program.nodes[slot.node], slot.index);
     case Slot::Kind::kLane:
-      return is(program.words[slot.index / 2] >> shift_of(slot) & UINT32_MAX);
+      return is(program.words[word_of(slot)] >> shift_of(slot) & UINT32_MAX);
     case Slot::Kind::kWord:
       return is(program.words[slot.index]);
     case Slot::Kind::kTemp:
@@ -135,7 +138,7 @@ void set_value(Program& program, const Slot& slot, std::int64_t value) noexcept 
       launch_number(program.nodes[slot.node], slot.index) = static_cast<std::uint32_t>(bits);
       return;
     case Slot::Kind::kLane: {
-      std::uint64_t& word = program.words[slot.index / 2];
+      std::uint64_t& word = program.words[word_of(slot)];
       const std::uint64_t mask = std::uint64_t{UINT32_MAX} << shift_of(slot);
       word = (word & ~mask) | (bits << shift_of(slot) & mask);
       return;

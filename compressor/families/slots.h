@@ -40,6 +40,10 @@ struct Slot {
   std::uint32_t index = 0;  // which: see there; of a word in Program::words, of a block in its list
 };
 
+// Of a lane or a word: its word in Program::words, and at which bit of that it begins.
+std::uint32_t word_of(const Slot& slot) noexcept;
+unsigned shift_of(const Slot& slot) noexcept;
+
 // Of one call. They are places in all calls with the same skeleton.
 std::vector<Slot> slots_of(const Observed& observed);
 
