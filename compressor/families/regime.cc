@@ -215,20 +215,22 @@ bool Regime::may_be_padding(const Observed& observed, std::size_t slot, std::uin
          program::may_be_noise(base_, observed.program, word_of(its), bits << shift_of(its), true);
 }
 
-// Two values at least: what was one value so far may be a mode that changes. What has a formula is to follow it. Of
-// what differed between equal calls, if it refers to memory, nobody knows which bytes are left.
-bool Regime::is_steady(std::size_t slot, bool refers) const {
+// Two values at least: what was one value so far may be a mode that changes. Then it has to be that value again: calls
+// in which a library sets something up leave other bytes, once. What has a formula is to follow it. Of what differed
+// between equal calls, if it refers to memory, nobody knows which bytes are left.
+bool Regime::is_steady(std::size_t slot, bool refers, std::int64_t value) const {
   const std::uint32_t sequence = sequence_of_[slot];
   if (again_.size() < kSteady || sequence == kConstant || sequences_[sequence].formula) return false;
   const std::uint8_t unsteady = unsteady_bytes(slots_[slot]);
   if (refers && unsteady != 0) return false;
   const std::vector<std::int64_t>& values = sequences_[sequence].values;
-  const auto another = [&](std::size_t member) {
-    const auto bits = static_cast<std::uint64_t>(values[member] ^ values[again_.front()]);
+  const auto is_another = [&](std::int64_t each) {
+    const auto bits = static_cast<std::uint64_t>(each ^ values[again_.front()]);
     if (unsteady == 0) return bits != 0;
     return (program::different_bytes(bits << shift_of(slots_[slot]), 0) & ~unsteady) != 0;
   };
-  return std::any_of(again_.begin(), again_.end(), another);
+  return std::any_of(again_.begin(), again_.end(), [&](std::size_t member) { return is_another(values[member]); }) ||
+         !is_another(value);
 }
 
 std::optional<std::uint8_t> Regime::unforetold_bytes(const Observed& observed,
@@ -236,13 +238,13 @@ std::optional<std::uint8_t> Regime::unforetold_bytes(const Observed& observed,
                                                      std::int64_t value) const {
   const program::NoiseWord* const refers = noise_at(slots_[slot], noise);
   const std::uint8_t unsteady = unsteady_bytes(slots_[slot]);
-  if (refers != nullptr) return static_cast<std::uint8_t>(is_steady(slot, true) ? 0 : unsteady | refers->bytes);
+  if (refers != nullptr) return static_cast<std::uint8_t>(is_steady(slot, true, value) ? 0 : unsteady | refers->bytes);
   const std::uint64_t bits = varied(slot, value);
   const std::uint8_t bytes = program::different_bytes(bits << shift_of(slots_[slot]), 0);
   // Whether what differed between equal calls may be padding was asked then.
   const bool known = unsteady != 0 && (bytes & ~unsteady) == 0;
   if (!known && !may_be_padding(observed, slot, bits)) return std::nullopt;
-  return static_cast<std::uint8_t>(unsteady | (is_steady(slot, false) ? 0 : bytes));
+  return static_cast<std::uint8_t>(unsteady | (is_steady(slot, false, value) ? 0 : bytes));
 }
 
 Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {

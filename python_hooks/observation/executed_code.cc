@@ -14,6 +14,7 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/portable.h"
+#include "shim/observation/dead_stack.h"
 
 namespace grape::python::observation {
 namespace {
@@ -156,6 +157,7 @@ void note_function(State& state, Object* function) {
 void note_frame(void* context, const void* frame) {
   State& state = *static_cast<State*>(context);
   state.draws.frame_began();
+  grape::observation::clear_dead_stack();  // operators that this code calls begin here
   try {
     if (works_for_others(state)) return;
     const State::Note* found = note_code(state, frame);

@@ -21,6 +21,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
+#include "shim/observation/dead_stack.h"
 #include "shim/observation/region_sink.h"
 #include "shim/record/api_table.h"
 #include "shim/replay/shadow.h"
@@ -252,6 +253,21 @@ Object* run_unobserved(replay::Region& region, const replay::Call& call) {
   return result;
 }
 
+// Where operators leave addresses of the stack, these are the same in each observed call.
+Object* run_at_step(const replay::Call& call) {
+  struct Run {
+    const replay::Call& call;
+    Object* result;
+  } run{call, nullptr};
+  grape::observation::call_at_step(
+      [](void* of) {
+        Run& its = *static_cast<Run*>(of);
+        its.result = replay::run_as_it_is(its.call);
+      },
+      &run);
+  return run.result;
+}
+
 // What an observed call had in common with the one before, and what it had not.
 void note_reads(replay::Region& region, const refusal::Refusal& refusal) noexcept {
   const bool otherwise = refusal.id == refusal::RefusalId::other_read_value;
@@ -338,7 +354,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
   const bool compares = signature.stage == replay::Stage::kObserved;
   const std::uint64_t loads = driver::code_loads();
   const double called = replay::now();
-  Object* result = replay::run_as_it_is(call);
+  Object* result = run_at_step(call);
   const KeepException keep;
   const double begin = replay::now();
   region.times.observed += begin - called;

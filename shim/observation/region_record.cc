@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "compressor/program/stack_addresses.h"
 #include "shim/observation/region_screen.h"
 #include "shim/record/graph.h"
 
@@ -277,6 +278,7 @@ RegionSink::Result make_region_record(RegionEvents& events) {
   });
   RegionSink::Result converted =
       Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(events.before));
+  if (converted.record != nullptr) program::clear_stack_addresses(*converted.record, events.stacks);
   converted.loaded = result.loaded;
   converted.set_up = std::move(result.set_up);
   converted.set_up_frame = result.set_up_frame;

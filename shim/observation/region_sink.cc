@@ -9,6 +9,7 @@
 #include "shim/driver/real_driver.h"
 #include "shim/driver/unhandled.h"
 #include "shim/memory/live_blocks.h"
+#include "shim/observation/dead_stack.h"
 #include "shim/observation/region_record.h"
 #include "shim/record/function_cache.h"
 
@@ -69,6 +70,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   if (record::t_thread.sink != nullptr || driver::current_context(current) != CUDA_SUCCESS) return false;
   events_.began_context = last_context_ = reinterpret_cast<std::uint64_t>(current);
   events_.context = context != 0 ? context : events_.began_context;
+  events_.stacks.clear();
   if (!attached()) return false;
   events_.log = last_log_ = record::t_thread.log;
   sink_.used = noted_ = 0;
@@ -116,9 +118,23 @@ void RegionSink::cancel() noexcept {
 bool RegionSink::attached() noexcept {
   if (record::t_thread.sink != nullptr) return false;
   record::t_thread.sink = &sink_;
-  if (record::thread_log() != nullptr) return true;
+  if (record::thread_log() != nullptr) {
+    note_stack();
+    return true;
+  }
   record::t_thread.sink = nullptr;
   return false;
+}
+
+// Where there is no memory its addresses stay as they are.
+void RegionSink::note_stack() noexcept {
+  const OwnStack own = own_stack();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    events_.stacks.push_back({own.begin, own.bytes});
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 void RegionSink::detached() noexcept {
@@ -126,6 +142,7 @@ void RegionSink::detached() noexcept {
 }
 
 void RegionSink::take_event(const trace::EventHeader& event) noexcept {
+  clear_dead_stack();
   if (still_inside_ != nullptr && !still_inside_(inside_of_)) set_outside(true);
   const std::lock_guard<std::mutex> lock(mutex_);
   note_thread_and_context();

@@ -20,6 +20,7 @@ struct RegionEvents {
   std::size_t bytes = 0;
   record::ThreadLog* log = nullptr;                     // of the thread that began
   std::vector<program::FunctionInfo> shared_functions;  // that attached threads launched
+  std::vector<program::Extent> stacks;                  // of the call's threads
   std::vector<program::LiveBlock> before;               // device memory alive at the begin
   std::vector<program::Extent> segments;                // device memory from the driver, at the end
   std::vector<program::LiveBlock> host;                 // memory that the host may change at any time
@@ -78,6 +79,7 @@ class RegionSink final : CallScope::Follower {
 
   bool attached() noexcept override;
   void detached() noexcept override;
+  void note_stack() noexcept;
   void take_event(const trace::EventHeader& event) noexcept;
   void take_of_attached(const trace::EventHeader& event) noexcept;
   void note_thread_and_context() noexcept;

@@ -196,6 +196,19 @@ TEST(Regime, WhatWasConstantIsNotSteady) {
       << "no call came again with another one";
 }
 
+// A library sets something up in single calls, and leaves other bytes there.
+TEST(Regime, OneValueInCallsThatCameAgainIsFollowedByThatValue) {
+  Regime regime(step_with_struct(5, 7), {5});
+  for (const std::int64_t length : {6, 7, 8, 9, 10}) regime.add(step_with_struct(length, 1), {length});
+  for (std::size_t member = 1; member <= Regime::kSteady; ++member) {
+    EXPECT_FALSE(regime.differences(step_with_struct(20, 1), {20}).noise.empty()) << member - 1 << " came again";
+    EXPECT_TRUE(regime.observe_again(member, step_with_struct(static_cast<std::int64_t>(5 + member), 1), true).empty());
+  }
+  EXPECT_EQ(regime.differences(step_with_struct(20, 1), {20}).steady, 1U);
+  EXPECT_FALSE(regime.differences(step_with_struct(20, 7), {20}).noise.empty());
+  EXPECT_FALSE(regime.differences(step_with_struct(20, 2), {20}).noise.empty());
+}
+
 TEST(Regime, APlainNumberIsNeverSteady) {
   const auto number = [](std::int64_t length) {
     Program program = step_with_struct(length, 1);
