@@ -100,7 +100,7 @@ MemberCall find_family(replay::Region& region, const replay::Call& call) {
   MemberCall member;
   const bool fits = region.kind == replay::RegionKind::kModule || region.kind == replay::RegionKind::kFunction;
   if (!config().families || !fits || !call.numbers.empty() || !region.evidence.cast_weights.empty() ||
-      replay::may_return_gradients(call.dispatch)) {
+      replay::may_train(call.dispatch)) {
     return member;
   }
   walk::Walk walk(false);

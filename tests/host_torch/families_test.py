@@ -154,8 +154,18 @@ def often(model, choose):
         show(model(ids_of(choose, 1, choose.randrange(3, 40)))[::2])
 
 
-PROGRAMS = {each.__name__: each for each in (lengths, batches, ints, slices, requests, borders, written, layers, often)}
-GAIN = ("lengths", "batches", "ints", "requests", "layers")
+def trained(model, choose):
+    """What calls without gradients do is known by then as it is in training."""
+    import torch
+
+    with torch.enable_grad():
+        for _ in range(6):
+            model(ids_of(choose, 1, 7))[0].sum().backward()
+    lengths(model, choose)
+
+
+PROGRAMS = {each.__name__: each for each in (lengths, batches, ints, slices, requests, borders, written, layers, often, trained)}
+GAIN = ("lengths", "batches", "ints", "requests", "layers", "trained")
 
 
 def is_simulated(python):  # tests/host_torch has an interpreter of its own

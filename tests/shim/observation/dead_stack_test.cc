@@ -68,10 +68,13 @@ void note_frame(void* of) {
 
 __attribute__((noinline)) std::uintptr_t frame_behind(std::size_t steps) {
   unsigned char frame[1024];
-  asm volatile("" : : "r"(frame) : "memory");
-  if (steps != 0) return frame_behind(steps - 1) + (frame[0] & 0U);
   std::uintptr_t at = 0;
-  call_at_step(note_frame, &at);
+  if (steps != 0) {
+    at = frame_behind(steps - 1);
+  } else {
+    call_at_step(note_frame, &at);
+  }
+  asm volatile("" : : "r"(frame) : "memory");
   return at;
 }
 
