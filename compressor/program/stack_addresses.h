@@ -9,7 +9,7 @@
 namespace grape::program {
 
 // Zeroes all that lie in one of `stacks`, at any multiple of four bytes, within one parameter of more than a pointer's
-// size; of kernels with known layout. What a kernel does use must not be zero in its shadow replay, so that shows.
+// size; of kernels with known layout. A kernel that used one would find zero there in its shadow replay.
 void clear_stack_addresses(RegionRecord& record, const std::vector<Extent>& stacks);
 
 }  // namespace grape::program

@@ -12,7 +12,7 @@ namespace grape::observation {
 namespace {
 
 constexpr std::size_t kKept = std::size_t{64} << 10;     // at the end of the stack, for those who need it
-constexpr std::size_t kForCalls = std::size_t{1} << 20;  // the same, where a whole call is to come
+constexpr std::size_t kForCalls = std::size_t{4} << 20;  // the same, where a whole call is to come
 
 // Of the thread's own stack. `end`: 0 before it was asked.
 struct Stack {

@@ -10,11 +10,11 @@
 
 namespace grape::observation {
 
-constexpr std::size_t kDeadStack = std::size_t{16}
-                                   << 10;  // bytes: from where PyTorch calls Grape to its launches' structs
+// Bytes: from where PyTorch calls Grape down to the structs of its launches.
+constexpr std::size_t kDeadStack = std::size_t{16} << 10;
 
 // Zeroes kDeadStack bytes below the caller's frame. Does nothing near the end of the stack, nor on a stack that is not
-// the thread's own, as a coroutine's. Any thread. Half a microsecond.
+// the thread's own, as a coroutine's. Any thread. 0.15 microseconds.
 void clear_dead_stack() noexcept;
 
 // Of the calling thread: where its stack begins, and its bytes; at most the upper 16 MiB. Zeroes: nobody knows.
