@@ -80,7 +80,7 @@ class Regime {
   // one has none. No value: it cannot be padding.
   std::optional<std::uint8_t> unforetold_bytes(const Observed& observed, const std::vector<program::NoiseWord>& noise,
                                                std::size_t slot, std::int64_t value) const;
-  // Do members that came again show a function of the numbers, which has this value now? Bytes that differed in these
+  // Do members that came again show a function of the numbers? May it have this value now? Bytes that differed in these
   // are left out. `refers`: members refer to different memory there.
   bool is_steady(std::size_t slot, bool refers, std::int64_t value) const;
   // Of a slot: its value. Where it refers to other memory than the first member's: which.

@@ -1,5 +1,5 @@
-// Addresses of the host's stack in structs that kernels get by value: functions that have returned left them where
-// nobody set anything. No kernel can use them, and they change with the height at which an operator is called.
+// Addresses of the host's stack in structs that kernels get by value. Functions that have returned left them there.
+// No kernel can use them. They change with the place that an operator is called from.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace grape::program {
 
-// Zeroes all that lie in one of `stacks`, at any multiple of four bytes, within one parameter of more than a pointer's
-// size; of kernels with known layout. A kernel that used one would find zero there in its shadow replay.
+// Zeroes addresses in `stacks`, at multiples of four bytes. Each lies within one parameter of more than eight bytes.
+// Kernels without a known layout are left alone. The shadow replay shows whether a kernel used one.
 void clear_stack_addresses(RegionRecord& record, const std::vector<Extent>& stacks);
 
 }  // namespace grape::program

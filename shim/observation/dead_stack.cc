@@ -55,7 +55,7 @@ void clear_dead_stack() noexcept {
   if (stack_left(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) > kDeadStack + kKept) clear();
 }
 
-OwnStack own_stack() noexcept {
+program::Extent own_stack() noexcept {
   constexpr std::uint64_t kMost = std::uint64_t{16} << 20;  // a stack without a limit ends at whatever lies below it
   if (t_stack.end == 0) find_stack();
   const std::uint64_t bytes = std::min<std::uint64_t>(t_stack.end - t_stack.begin, kMost);

@@ -128,10 +128,10 @@ bool RegionSink::attached() noexcept {
 
 // Where there is no memory its addresses stay as they are.
 void RegionSink::note_stack() noexcept {
-  const OwnStack own = own_stack();
+  const program::Extent own = own_stack();
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
-    events_.stacks.push_back({own.begin, own.bytes});
+    events_.stacks.push_back(own);
   } catch (const std::bad_alloc&) {
     return;
   }

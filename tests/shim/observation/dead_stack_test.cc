@@ -54,7 +54,7 @@ TEST(DeadStack, EndOfTheStack) {
   ASSERT_EQ(pthread_attr_setstacksize(&attributes, 1 << 20), 0);
   pthread_t thread;
   const auto run = [](void*) -> void* {
-    go_down(own_stack().begin);
+    go_down(own_stack().address);
     return nullptr;
   };
   ASSERT_EQ(pthread_create(&thread, &attributes, run, nullptr), 0);
