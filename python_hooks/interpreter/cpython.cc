@@ -302,6 +302,7 @@ MethodDefinition* definition_of(Object* callable) noexcept {
   return field<MethodDefinition*>(callable, 16);
 }
 
+void** dealloc_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 48); }
 void** new_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 312); }
 void** init_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 296); }
 void** next_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 224); }

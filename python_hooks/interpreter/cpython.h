@@ -101,6 +101,8 @@ struct Buffer {
   X(1, unsigned long, PyType_GetFlags, (Object*))                                                         \
   X(1, int, PyType_IsSubtype, (Object*, Object*))                                                         \
   X(1, Object*, PyWeakref_NewRef, (Object*, Object*))                                                     \
+  X(1, void*, PyCapsule_GetPointer, (Object*, const char*))                                               \
+  X(1, const char*, PyCapsule_GetName, (Object*))                                                         \
   X(0, void, _PyInterpreterState_SetEvalFrameFunc, (void*, void*))                                        \
   X(1, void, PyEval_SetProfile, (ProfileFunction, Object*))                                               \
   X(1, ThreadState*, PyEval_SaveThread, ())                                                               \
@@ -298,6 +300,7 @@ MethodDefinition* definition_of(Object* callable) noexcept;
 // A type's slot for making an instance, for its initialisation, and for the next item of an iterator; for what only
 // replaces it and puts it back.
 void** new_slot(Object* type) noexcept;
+void** dealloc_slot(Object* type) noexcept;
 void** init_slot(Object* type) noexcept;
 void** next_slot(Object* type) noexcept;
 // What reads the attribute that a descriptor of a C type stands for, and behind it what sets it; null: it is none such.

@@ -88,6 +88,10 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       leave_profile();
       refuse(state, refusal::calls, effect.name);
       break;
+    case EffectKind::kSwitches:
+      refuse(state, refusal::calls, effect.name);
+      if (auto* call = grape::observation::CallScope::current()) call->leave();
+      break;
     case EffectKind::kImport:
       // First of importlib._bootstrap._find_and_load(name, import_).
       refuse(state, refusal::imports, first != nullptr && is_text(first) ? text_value(first) : std::string());
@@ -261,6 +265,7 @@ bool ExecutedCode::attached() noexcept {
 }
 
 void ExecutedCode::detached() noexcept {
+  if (t_state != state_.get()) return;  // the thread has left the call
   t_observing = false;
   t_state = nullptr;
   undisturbed_ = unhook_calls() && undisturbed_;

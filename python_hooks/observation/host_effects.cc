@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -107,8 +108,8 @@ class Finder {
       } else if (word.front() == '-') {
         continue;
       } else if (bracket != std::string_view::npos) {
-        const Reference type(attribute(module, word.substr(0, bracket)));
-        if (type && is_type(type.get())) add_special(type.get(), word.substr(0, bracket), word.substr(bracket));
+        const Reference owner(attribute(module, word.substr(0, bracket)));
+        if (owner) add_special(owner.get(), word.substr(0, bracket), word.substr(bracket));
       } else if (dot != std::string_view::npos) {
         const Reference type(attribute(module, word.substr(0, dot)));
         if (!type) continue;  // a class, or a module of its own
@@ -152,14 +153,25 @@ class Finder {
   }
 
   void add_special(Object* type, std::string_view owner, std::string_view special) {
-    constexpr std::string_view kGet = "[get:", kSet = "[set:";
+    constexpr std::string_view kGet = "[get:", kSet = "[set:", kCapsule = "[capsule:";
+    if (special.substr(0, kCapsule.size()) == kCapsule) return add_of_capsule(type, special.substr(kCapsule.size()));
+    if (!is_type(type)) return;
     if (special == "[new]") return add_place(new_slot(type), owner, "__new__");
+    if (special == "[dealloc]") return add_place(dealloc_slot(type), owner, "__del__");
     const std::string_view what = special.substr(0, kGet.size());
     if (what != kGet && what != kSet) return add_slot(type, owner, special);
     const std::string_view name = special.substr(kGet.size(), special.size() - kGet.size() - 1);
     const Reference descriptor(attribute(type, name));
     void** getter = descriptor ? getter_of(descriptor.get()) : nullptr;
     if (getter != nullptr) add_place(what == kGet ? getter : getter + 1, owner, name, true);
+  }
+
+  // A table of functions, as C APIs of extensions are.
+  void add_of_capsule(Object* capsule, std::string_view index) {
+    auto** table = static_cast<void**>(g_api.PyCapsule_GetPointer(capsule, g_api.PyCapsule_GetName(capsule)));
+    if (table != nullptr) return add_place(table + std::atoi(index.data()), "", row_.names);
+    g_api.PyErr_Clear();
+    complete_ = false;
   }
 
   void add_slot(Object* type, std::string_view owner, std::string_view slot) {

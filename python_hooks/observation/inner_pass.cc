@@ -128,12 +128,13 @@ bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment
 void stop_following(const Pass& pass, bool failed, Attachment& attachment) noexcept {
   constexpr std::chrono::milliseconds kPause{1};
   const KeepException exception;
-  ExecutedCode::State& state = *ExecutedCode::of_thread();
   while (!do_beside(pass.roots.front(), detach, attachment)) std::this_thread::sleep_for(kPause);
+  ExecutedCode::State* const state = ExecutedCode::of_thread();
+  if (state == nullptr) return;  // the thread has left the call
   try {
-    if ((attachment.made_nodes || failed) && !state.pass) state.pass = state.followed;
+    if ((attachment.made_nodes || failed) && !state->pass) state->pass = state->followed;
   } catch (const std::bad_alloc&) {
-    state.lost = true;
+    state->lost = true;
   }
 }
 

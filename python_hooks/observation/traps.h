@@ -15,6 +15,7 @@ enum class EffectKind : std::uint8_t {
   kSetting,      // the same; sets what calls depend on and what is not asked for at each call
   kBackward,     // the same; runs autograd's backward pass
   kProfile,      // the same; sets or removes this thread's profile function
+  kSwitches,     // the same; another stack goes on on this thread, and this one later, or never
   kImport,       // the same; names the module
   kEnvironment,  // reads os.environ, whose content can be guarded
   kLogger,       // asks a logger for its level, which can be guarded

@@ -343,7 +343,9 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     if (settled != replay::Settled::kIdle) return run_unobserved(region, call);
   }
   const double started = replay::now();
-  ObservedCall observed;
+  // On a stack that greenlets exchange, nothing that the thread still refers to may lie.
+  const auto own = std::make_unique<ObservedCall>();
+  ObservedCall& observed = *own;
   observed.member = std::move(member);
   if (!prepare(region, signature, call, observed)) {
     region.reasons.add(observed.refusal);

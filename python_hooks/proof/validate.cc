@@ -197,8 +197,8 @@ Checked validate(replay::Region& region, replay::Proven& proven, const replay::C
     result = replay::run_as_it_is(call);
     return Checked::kInconclusive;
   }
-  Check check(region, proven, call);
-  if (!check.begin(error)) {
+  const auto check = std::make_unique<Check>(region, proven, call);  // as observe()'s: the thread refers to it
+  if (!check->begin(error)) {
     say_unchecked(region, call, error);
     return Checked::kNotPossible;
   }
@@ -210,7 +210,7 @@ Checked validate(replay::Region& region, replay::Proven& proven, const replay::C
   if (result == nullptr) return Checked::kInconclusive;
   Checked checked = Checked::kInconclusive;
   try {
-    checked = check.end(result, difference, error);
+    checked = check->end(result, difference, error);
     say_unchecked(region, call, error);
   } catch (const std::bad_alloc&) {
     checked = Checked::kInconclusive;  // the call has run: nothing may be thrown

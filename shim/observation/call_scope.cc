@@ -42,9 +42,14 @@ bool CallScope::attach(Works works, const void* of) noexcept {
 }
 
 void CallScope::detach() noexcept {
+  if (t_attached) leave();
+}
+
+void CallScope::leave() noexcept {
+  if (t_call != this) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = count_; i-- > 0;) followers_[i]->detached();
-  --attached_;
+  if (t_attached) --attached_;
   t_call = nullptr;
   t_works = nullptr;
   t_attached = false;

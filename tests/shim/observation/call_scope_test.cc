@@ -164,6 +164,35 @@ TEST_F(CallScopeTest, TwoThreadsOfACallDoNotWorkAtATime) {
   EXPECT_EQ(result.refusal.id, refusal::RefusalId::pass_interrupted);
 }
 
+TEST_F(CallScopeTest, AThreadThatHasLeftWorksForOtherCalls) {
+  observation::CallScope call;
+  const auto result = observe([&] {
+    ASSERT_CU(run(nothing_, nullptr));
+    call.leave();
+    EXPECT_EQ(observation::CallScope::current(), nullptr);
+    observation::CallScope other;
+    EXPECT_EQ(observation::CallScope::current(), &other);
+    call.leave();  // of no effect: the thread works for the other one
+    EXPECT_EQ(observation::CallScope::current(), &other);
+    observation::RegionSink own;
+    ASSERT_TRUE(own.begin());
+    ASSERT_CU(run(axpy_, nullptr, CUdeviceptr{0}, CUdeviceptr{0}, 0.F, 0));
+    const auto recorded = own.end();
+    ASSERT_NE(recorded.record, nullptr) << recorded.refusal.text;
+    EXPECT_EQ(kernels(*recorded.record), std::vector<std::string>{"_Z4axpyPfPKffi"});
+  });
+  EXPECT_EQ(result.record, nullptr);
+  EXPECT_EQ(result.refusal.id, refusal::RefusalId::not_recorded);
+  in_a_thread([&] {
+    ASSERT_TRUE(call.attach());
+    call.leave();
+    EXPECT_FALSE(observation::CallScope::is_attached());
+    call.detach();  // it has gone already
+    ASSERT_TRUE(call.attach());
+    call.detach();
+  });
+}
+
 TEST_F(CallScopeTest, AThreadWorksForOneCall) {
   observation::CallScope call;
   EXPECT_EQ(observation::CallScope::current(), &call);
