@@ -38,15 +38,16 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
 }
 
 Family::Answer Family::observe(const Observed& observed, const Numbers& numbers, std::uint64_t call,
-                               const UnknownPadding& unknown) {
+                               const UnknownPadding& unknown, bool did_more) {
   Answer answer;
   const auto known = members_.find(numbers);
   if (known != members_.end()) {
-    observe_again(observed, call, known->second, unknown, answer);
+    if (!did_more) observe_again(observed, call, known->second, unknown, answer);
     return answer;
   }
   const std::size_t at = state_of(observed, numbers);
   if (at == states_.size()) {
+    if (did_more) return answer;
     members_[numbers] = {at, 0, call, false};
     states_.push_back({Regime(observed, numbers, identity_), 0, 0});
     return answer;
@@ -57,6 +58,7 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
   answer.unknown = unknown(observed.program, found.noise);
   answer.steady = found.steady;
   answer.foretold = answer.differences.empty() && answer.unknown.empty();
+  if (did_more && !answer.foretold) return answer;
   right_ += answer.foretold ? 1 : 0;
   wrong_ += !answer.foretold && state.regime.knows_all(numbers) ? 1 : 0;
   answer.proves = answer.foretold && !lost_ && state.repetitions >= kRepetitions;

@@ -50,7 +50,10 @@ class Family {
     bool takes_back = false;
   };
   // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
-  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown);
+  // `did_more`: a library loaded code for it, so the call may have done what comes once only. It is a member if it is
+  // what the others foretell, and tells nothing else.
+  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown,
+                 bool did_more = false);
   // May the next call be proven? Else nothing has to be copied for it.
   bool may_prove() const;
 

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -72,8 +73,17 @@ Regime::Regime(const Observed& first, Numbers numbers, KernelIdentity identity)
       outside_(first.outside),
       slots_(slots_of(first)),
       sequence_of_(slots_.size(), kConstant),
+      slot_of_word_(base_.words.size(), kNone),
+      varies_(base_.words.size(), 0),
       unsteady_(base_.words.size(), 0),
-      members_{std::move(numbers)} {}
+      members_{std::move(numbers)} {
+  for (std::uint32_t i = static_cast<std::uint32_t>(slots_.size()); i-- > 0;) {
+    if (is_in_words(slots_[i])) slot_of_word_[word_of(slots_[i])] = i;
+  }
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    if (!is_in_words(slots_[i])) beside_words_.push_back(i);
+  }
+}
 
 bool Regime::holds(const Observed& observed, const Numbers& numbers) const {
   return numbers.size() == members_.front().size() && observed.outside == outside_ &&
@@ -102,6 +112,27 @@ std::int64_t Regime::content(const Observed& observed, const std::vector<program
   return static_cast<std::int64_t>(hash_of(observed.program, reference, word) | std::uint64_t{1} << 63);
 }
 
+std::vector<std::uint32_t> Regime::slots_to_ask(const Observed& observed,
+                                                const std::vector<program::NoiseWord>& noise) const {
+  std::vector<std::uint8_t> asked(base_.words.size());
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const bool other = observed.program.words[i] != base_.words[i];
+    asked[i] = static_cast<std::uint8_t>(other ? 1 : unsteady_[i] | varies_[i]);
+  }
+  for (const program::NoiseWord& each : noise) asked[each.word] = 1;
+  std::vector<std::uint32_t> in_words;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i] == 0 || slot_of_word_[i] == kNone) continue;
+    const std::uint32_t slot = slot_of_word_[i];
+    in_words.push_back(slot);
+    if (slots_[slot].kind == Slot::Kind::kLane) in_words.push_back(slot + 1);
+  }
+  std::vector<std::uint32_t> slots;
+  slots.reserve(in_words.size() + beside_words_.size());
+  std::merge(in_words.begin(), in_words.end(), beside_words_.begin(), beside_words_.end(), std::back_inserter(slots));
+  return slots;
+}
+
 // Slots that had the same values so far and do not any more part ways.
 void Regime::split(const Observed& observed) {
   struct Key {
@@ -113,7 +144,7 @@ void Regime::split(const Observed& observed) {
   };
   std::map<Key, std::uint32_t> numbers;
   std::vector<Sequence> sequences;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
+  for (const std::uint32_t i : slots_to_ask(observed, noise_)) {
     const std::uint32_t before = sequence_of_[i];
     const std::int64_t value = content(observed, noise_, i);
     const std::int64_t base = before == kConstant ? value_at(first(), slots_[i]) : 0;
@@ -131,6 +162,7 @@ void Regime::split(const Observed& observed) {
       sequences.push_back(std::move(sequence));
     }
     sequence_of_[i] = place->second;
+    if (is_in_words(slots_[i])) varies_[word_of(slots_[i])] = 1;
   }
   sequences_ = std::move(sequences);
 }
@@ -250,7 +282,7 @@ std::optional<std::uint8_t> Regime::unforetold_bytes(const Observed& observed,
 Regime::Differences Regime::differences(const Observed& observed, const Numbers& numbers) const {
   Differences result;
   const std::vector<program::NoiseWord> noise = noise_with(observed);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
+  for (const std::uint32_t i : slots_to_ask(observed, noise)) {
     const std::int64_t value = content(observed, noise, i);
     if (foretold(i, numbers) == value) continue;
     if (const auto bytes = unforetold_bytes(observed, noise, i, value)) {
@@ -266,7 +298,7 @@ Regime::Differences Regime::differences(const Observed& observed, const Numbers&
 Regime::Differences Regime::observe_again(std::size_t member, const Observed& observed, bool counts) {
   Differences result;
   noise_ = noise_with(observed);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
+  for (const std::uint32_t i : slots_to_ask(observed, noise_)) {
     const Slot& slot = slots_[i];
     const std::int64_t value = content(observed, noise_, i), then = value_of(i, member);
     if (value == then) continue;

@@ -69,10 +69,13 @@ class Regime {
     std::size_t next_search =
         0;  // with so many members: what the host left behind has no formula, however many there are
   };
-  static constexpr std::uint32_t kConstant = ~0U;
+  static constexpr std::uint32_t kConstant = ~0U, kNone = ~0U;
 
   std::vector<program::NoiseWord> noise_with(const Observed& observed) const;
   void split(const Observed& observed);
+  // Those that are not in a word which is constant, and as always in this call: of 42,000 lanes some hundreds.
+  // Ascending.
+  std::vector<std::uint32_t> slots_to_ask(const Observed& observed, const std::vector<program::NoiseWord>& noise) const;
   Observed first() const { return {base_, beside_, outside_}; }
   // May what differs in these bits of the slot be padding? Not of a word that refers to memory.
   bool may_be_padding(const Observed& observed, std::size_t slot, std::uint64_t bits) const;
@@ -96,10 +99,13 @@ class Regime {
   std::vector<std::int64_t> beside_;
   std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> sequence_of_;  // per slot; kConstant: as in `base_`
-  std::vector<std::uint8_t> unsteady_;      // per word: bytes that differed in calls with equal numbers
-  std::vector<program::NoiseWord> noise_;   // members refer to different memory there, or some to none. Ascending
-  std::vector<std::size_t> again_;          // members that came again
+  std::vector<std::uint32_t> sequence_of_;   // per slot; kConstant: as in `base_`
+  std::vector<std::uint32_t> slot_of_word_;  // per word: the first one in it; kNone: there is none
+  std::vector<std::uint32_t> beside_words_;  // slots that are in no word
+  std::vector<std::uint8_t> varies_;         // per word: 1: a slot in it is not constant
+  std::vector<std::uint8_t> unsteady_;       // per word: bytes that differed in calls with equal numbers
+  std::vector<program::NoiseWord> noise_;    // members refer to different memory there, or some to none. Ascending
+  std::vector<std::size_t> again_;           // members that came again
   std::vector<Sequence> sequences_;
   std::vector<Numbers> members_;
 };

@@ -59,10 +59,12 @@ std::uint64_t hash_of_others() noexcept {
   Hash hash;
   Object *random = torch::python_generator(), *random_class = module_member("_random", "Random"),
          *numpy = torch::numpy_generator();
-  if (random != nullptr && random_class != nullptr) {
-    // Not Python's own wrapper.
-    const Reference state(g_api.PyObject_CallMethod(random_class, "getstate", "O", random));
-    if (state) hash.add_value(state.get(), 0);
+  if (random != nullptr && random_class != nullptr && is_type(random_class) &&
+      g_api.PyType_IsSubtype(type_of(random), random_class) != 0) {
+    // Its 624 numbers and the place among them, which getstate() makes as many objects of.
+    std::size_t bytes = 0;
+    const void* const numbers = type::own_part(random, random_class, bytes);
+    hash.add(numbers, bytes);
   }
   if (numpy != nullptr) {
     // legacy=False: a dictionary.

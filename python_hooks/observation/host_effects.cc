@@ -169,7 +169,7 @@ class Finder {
   // A table of functions, as C APIs of extensions are.
   void add_of_capsule(Object* capsule, std::string_view index) {
     auto** table = static_cast<void**>(g_api.PyCapsule_GetPointer(capsule, g_api.PyCapsule_GetName(capsule)));
-    if (table != nullptr) return add_place(table + std::atoi(index.data()), "", row_.names);
+    if (table != nullptr) return add_place(table + std::strtol(index.data(), nullptr, 10), "", row_.names);
     g_api.PyErr_Clear();
     complete_ = false;
   }

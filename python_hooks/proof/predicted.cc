@@ -129,9 +129,10 @@ MemberCall find_family(replay::Region& region, const replay::Call& call) {
 
 bool note_member(replay::Region& region, const replay::Observation& observation, ObservedCall& observed) {
   const MemberCall& member = observed.member;
-  if (member.family == nullptr || observation.loaded || observation.set_up) return false;
+  if (member.family == nullptr || observation.set_up) return false;
   const bool was_lost = member.family->is_lost();
   if (!is_plain(observation)) {
+    if (observation.loaded) return false;
     member.family->end_right();
     if (!was_lost) take_back(region);
     return false;
@@ -139,15 +140,16 @@ bool note_member(replay::Region& region, const replay::Observation& observation,
   std::vector<std::int64_t> beside;
   const std::uint64_t outside = outside_of(observation, beside);
   padding().set_module_epoch(observation.module_epoch);
-  const families::Family::Answer answer =
-      member.family->observe({observation.program, beside, outside}, member.numbers, member.call, unknown_of);
+  const families::Family::Answer answer = member.family->observe({observation.program, beside, outside}, member.numbers,
+                                                                 member.call, unknown_of, observation.loaded);
   log_line(LogLevel::kDebug,
-           "%s: in its family, of %zu lists of kernels: %s%s, %zu differences, %zu words unknown, %zu steady",
+           "%s: in its family, of %zu lists of kernels: %s%s%s, %zu differences, %zu words unknown, %zu steady",
            region.name.c_str(), member.family->regime_count(),
            answer.repeats    ? "again"
            : answer.foretold ? "foretold"
                              : "not foretold",
-           answer.proves ? ", which proves it" : "", answer.differences.size(), answer.unknown.size(), answer.steady);
+           answer.proves ? ", which proves it" : "", observation.loaded ? ", with code loaded" : "",
+           answer.differences.size(), answer.unknown.size(), answer.steady);
   log_first(region, observation.program, answer);
   if (answer.takes_back || (member.family->is_lost() && !was_lost)) take_back(region);
   return answer.proves;

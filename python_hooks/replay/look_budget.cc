@@ -8,10 +8,11 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr double kShare = 0.045;     // of the time that the program would have taken without Grape
-constexpr double kMostSaved = 1;     // seconds that may be gained beforehand
-constexpr double kReinvested = 0.8;  // of what replays gain
-constexpr double kForgets = 0.9;     // how a worst cost fades, look by look
+constexpr double kShare = 0.045;      // of the time that the program would have taken without Grape
+constexpr double kMostSaved = 1;      // seconds that may be gained beforehand
+constexpr double kReinvested = 0.8;   // of what replays gain
+constexpr double kForgets = 0.9;      // how a worst cost fades, look by look
+constexpr double kMostLoading = 0.1;  // seconds that count of the time between two calls in which code was loaded
 
 // With the GIL. In seconds.
 struct Account {
@@ -44,8 +45,10 @@ void LookCosts::note(double& worst, double seconds) noexcept { worst = std::max(
 
 void LookBudget::note_time(double now, std::uint64_t loads) noexcept {
   Account& account = g_account;
-  if (account.noted >= 0 && loads == account.loads)
-    account.plain += now - account.noted - account.spent + account.gained;
+  if (account.noted >= 0) {
+    const double plain = now - account.noted - account.spent + account.gained;
+    account.plain += loads == account.loads ? plain : std::min(plain, kMostLoading);
+  }
   account.noted = now;
   account.loads = loads;
   account.spent = account.gained = 0;

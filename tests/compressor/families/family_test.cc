@@ -307,6 +307,30 @@ TEST(Family, NumbersBesideTheProgramAreForetoldAsWell) {
   EXPECT_TRUE(family.is_lost());
 }
 
+// A library loads code for a new length, and may set something up as it does.
+TEST(Family, ACallThatMayHaveDoneMoreIsProvenAndTeachesNothing) {
+  Family family;
+  std::uint64_t calls = 0;
+  const auto see = [&](std::int64_t length, bool did_more, std::int64_t hidden = 3) {
+    return family.observe(step(length, hidden), {length}, ++calls, no_padding, did_more);
+  };
+  see(4, true);
+  for (const std::int64_t length : {5, 6, 9, 12, 6}) see(length, false);
+  see(9, true);
+  EXPECT_FALSE(see(20, false).proves) << "one came again, but for calls that may have done more";
+  see(9, false);
+  EXPECT_TRUE(see(21, true).proves);
+  const std::uint64_t wrong = family.wrong_count();
+  EXPECT_FALSE(see(22, true, 4).proves);
+  EXPECT_FALSE(see(21, true, 4).repeats);
+  EXPECT_FALSE(family.is_lost());
+  EXPECT_EQ(family.wrong_count(), wrong);
+  EXPECT_FALSE(see(4, false).repeats);
+  EXPECT_TRUE(see(22, false).proves);
+  see(22, false, 4);
+  EXPECT_TRUE(family.is_lost());
+}
+
 TEST(Family, ShadowsShowTheFirstMembersAndOneOfSixteen) {
   Lengths lengths;
   for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);

@@ -64,7 +64,7 @@ class LookBudgetTest : public testing::Test {
 
 TEST_F(LookBudgetTest, IsAShareOfTheTimeWithoutGrape) {
   LookBudget::note_time(90.0, 1);
-  LookBudget::note_time(100.0, 2);  // ten seconds in which code was loaded
+  LookBudget::note_time(100.0, 2);  // ten seconds in which code was loaded: 0.1 of them count
   EXPECT_TRUE(LookBudget::affords(100.0));
   EXPECT_TRUE(LookBudget::affords(100.0, 0.025));
   EXPECT_FALSE(LookBudget::affords(100.0, 0.026));
@@ -73,12 +73,14 @@ TEST_F(LookBudgetTest, IsAShareOfTheTimeWithoutGrape) {
   LookBudget::spend(0.05);
   EXPECT_FALSE(LookBudget::affords(100.05));
   EXPECT_FALSE(LookBudget::affords(101.0));
-  EXPECT_TRUE(LookBudget::affords(101.3));  // 1.25 s without what was spent
-  EXPECT_FALSE(LookBudget::affords(101.3, 0.01));
-  LookBudget::note_time(100.8, 2);
-  LookBudget::note_time(101.3, 2);
-  EXPECT_TRUE(LookBudget::affords(101.3));
-  EXPECT_FALSE(LookBudget::affords(101.3, 0.01));
+  EXPECT_TRUE(LookBudget::affords(101.1));  // 1.15 s without what was spent
+  EXPECT_FALSE(LookBudget::affords(101.1, 0.01));
+  LookBudget::note_time(100.8, 3);  // 0.75 s, of which 0.1 count
+  EXPECT_FALSE(LookBudget::affords(101.3));
+  LookBudget::note_time(101.8, 3);
+  LookBudget::note_time(101.85, 4);  // 0.05 s with loading, which counts
+  EXPECT_TRUE(LookBudget::affords(101.85));
+  EXPECT_FALSE(LookBudget::affords(101.85, 0.01));
 
   // What replays gain may be spent, but for a part. What is no gain may not.
   EXPECT_EQ(LookBudget::earn(CallTimes(), 30e-6), 0);
@@ -86,21 +88,21 @@ TEST_F(LookBudgetTest, IsAShareOfTheTimeWithoutGrape) {
   LookBudget::spend(0.5);
   EXPECT_FALSE(LookBudget::affords(102.0));
   for (int i = 0; i < 500; ++i) EXPECT_NEAR(LookBudget::earn(times(1030e-6), 30e-6), 1e-3, 1e-9);
-  EXPECT_TRUE(LookBudget::affords(103.8));
-  EXPECT_FALSE(LookBudget::affords(103.8, 0.1));
+  EXPECT_TRUE(LookBudget::affords(104.4));
+  EXPECT_FALSE(LookBudget::affords(104.4, 0.1));
 
   // Not more than a second is saved up, and nothing where the CPU waits for the device.
   for (int i = 0; i < 100000; ++i) LookBudget::earn(times(1030e-6), 30e-6);
   LookBudget::spend(1);
-  EXPECT_TRUE(LookBudget::affords(104.0));
+  EXPECT_TRUE(LookBudget::affords(105.0));
   LookBudget::spend(10);
-  EXPECT_FALSE(LookBudget::affords(104.0));
+  EXPECT_FALSE(LookBudget::affords(105.0));
   for (int i = 0; i < 1000; ++i) LookBudget::note_device(false);
   for (int i = 0; i < 10000; ++i) LookBudget::earn(times(1030e-6), 30e-6);
-  EXPECT_FALSE(LookBudget::affords(104.0));
+  EXPECT_FALSE(LookBudget::affords(105.0));
   for (int i = 0; i < 1000; ++i) LookBudget::note_device(true);
   for (int i = 0; i < 10000; ++i) LookBudget::earn(times(1030e-6), 30e-6);
-  EXPECT_TRUE(LookBudget::affords(104.0));
+  EXPECT_TRUE(LookBudget::affords(105.0));
 }
 
 TEST(Alike, DiffersByMoreThanOneCallOfFive) {
