@@ -21,6 +21,7 @@ import torch
 import generation  # noqa: F401
 import graphs  # noqa: F401
 import learning  # noqa: F401
+import lengths  # noqa: F401
 import pictures  # noqa: F401
 import sound  # noqa: F401
 import texts  # noqa: F401
