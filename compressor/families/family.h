@@ -34,6 +34,8 @@ using UnknownPadding = std::function<std::vector<program::NoiseWord>(const progr
 class Family {
  public:
   static constexpr std::size_t kRepetitions = 2, kShadowed = 4, kSampled = 16;
+  // Calls beyond these are no members. A regime of a decoding step keeps a megabyte, a member some kilobytes.
+  static constexpr std::size_t kMostRegimes = 32, kMostNumbers = std::size_t{1} << 20;  // of signatures, in all
 
   explicit Family(KernelIdentity identity = nullptr) : identity_(std::move(identity)) {}
 
@@ -83,6 +85,7 @@ class Family {
   KernelIdentity identity_;
   std::deque<State> states_;
   std::map<Numbers, Member> members_;
+  std::size_t numbers_ = 0;  // of all members
   bool lost_ = false;
   std::uint64_t right_ = 0, wrong_ = 0;
 };

@@ -307,6 +307,32 @@ TEST(Family, NumbersBesideTheProgramAreForetoldAsWell) {
   EXPECT_TRUE(family.is_lost());
 }
 
+TEST(Family, KeepsSoManyRegimesAndNumbers) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
+  for (std::int64_t length = 100; length < 200; ++length) {
+    Program other = step(length, 3);
+    other.functions.front().name = std::to_string(length);
+    lengths.see(length, other);
+    EXPECT_FALSE(lengths.see(length, other).proves);
+  }
+  EXPECT_EQ(lengths.family().regime_count(), Family::kMostRegimes);
+  EXPECT_TRUE(lengths.see(20).proves);
+
+  Family family;
+  const std::size_t count = Family::kMostNumbers / 8;
+  for (std::int64_t length = 0; length < 20; ++length) {
+    Numbers numbers(count, 7);
+    numbers.front() = length;
+    family.observe(step(length, 3), numbers, static_cast<std::uint64_t>(length), no_padding);
+  }
+  Numbers numbers(count, 7);
+  numbers.front() = 7;
+  EXPECT_TRUE(family.observe(step(7, 3), numbers, 30, no_padding).repeats);
+  numbers.front() = 8;
+  EXPECT_FALSE(family.observe(step(8, 3), numbers, 31, no_padding).repeats) << "there was no room for it";
+}
+
 // A library loads code for a new length, and may set something up as it does.
 TEST(Family, ACallThatMayHaveDoneMoreIsProvenAndTeachesNothing) {
   Family family;
