@@ -143,7 +143,7 @@ def main():
     given = replayed.options(__doc__)
     settings = {"GRAPE_AUTOGRAD": "1", "GRAPE_LOOK_BUDGET": "unlimited"}
     for program in PROGRAMS:
-        for more in ({}, {"GRAPE_VALIDATE": "2"}):
+        for more in ({}, {"GRAPE_VALIDATE": "2"}) if program is switches else ({},):
             arguments = ["--program", program.__name__]
             _, regions = replayed.compare(given, __file__, arguments, **settings, **more)
             done = sum(region["replayed"] for region in regions)
