@@ -45,11 +45,11 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
     if (!did_more) observe_again(observed, call, known->second, unknown, answer);
     return answer;
   }
-  if (numbers_ + numbers.size() > kMostNumbers) return answer;
+  if (number_count_ + numbers.size() > kMostNumbers) return answer;
   const std::size_t at = state_of(observed, numbers);
   if (at == states_.size()) {
     if (did_more || at == kMostRegimes) return answer;
-    numbers_ += numbers.size();
+    number_count_ += numbers.size();
     members_[numbers] = {at, 0, call, false};
     states_.push_back({Regime(observed, numbers, identity_), 0, 0});
     return answer;
@@ -68,7 +68,7 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
     answer.needs_shadow = state.proved < kShadowed || state.proved % kSampled == 0;
     ++state.proved;
   }
-  numbers_ += numbers.size();
+  number_count_ += numbers.size();
   members_[numbers] = {at, state.regime.member_count(), call, false};
   state.regime.add(observed, numbers, state.repetitions >= kRepetitions);
   return answer;

@@ -34,8 +34,10 @@ using UnknownPadding = std::function<std::vector<program::NoiseWord>(const progr
 class Family {
  public:
   static constexpr std::size_t kRepetitions = 2, kShadowed = 4, kSampled = 16;
-  // Calls beyond these are no members. A regime of a decoding step keeps a megabyte, a member some kilobytes.
-  static constexpr std::size_t kMostRegimes = 32, kMostNumbers = std::size_t{1} << 20;  // of signatures, in all
+  // Calls beyond these are no members: a regime of a decoding step keeps a megabyte.
+  static constexpr std::size_t kMostRegimes = 32;
+  // Of all members' signatures. Some have thousands of numbers.
+  static constexpr std::size_t kMostNumbers = std::size_t{1} << 20;
 
   explicit Family(KernelIdentity identity = nullptr) : identity_(std::move(identity)) {}
 
@@ -52,8 +54,8 @@ class Family {
     bool takes_back = false;
   };
   // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
-  // `did_more`: a library loaded code for it, so the call may have done what comes once only. It is a member if it is
-  // what the others foretell, and tells nothing else.
+  // `did_more`: a library loaded code for it. Such a call may do what comes once only. It is a member if the others
+  // foretell it, and teaches nothing.
   Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const UnknownPadding& unknown,
                  bool did_more = false);
   // May the next call be proven? Else nothing has to be copied for it.
@@ -85,7 +87,7 @@ class Family {
   KernelIdentity identity_;
   std::deque<State> states_;
   std::map<Numbers, Member> members_;
-  std::size_t numbers_ = 0;  // of all members
+  std::size_t number_count_ = 0;
   bool lost_ = false;
   std::uint64_t right_ = 0, wrong_ = 0;
 };

@@ -77,11 +77,12 @@ Regime::Regime(const Observed& first, Numbers numbers, KernelIdentity identity)
       varies_(base_.words.size(), 0),
       unsteady_(base_.words.size(), 0),
       members_{std::move(numbers)} {
-  for (std::uint32_t i = static_cast<std::uint32_t>(slots_.size()); i-- > 0;) {
-    if (is_in_words(slots_[i])) slot_of_word_[word_of(slots_[i])] = i;
-  }
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    if (!is_in_words(slots_[i])) beside_words_.push_back(i);
+    if (!is_in_words(slots_[i])) {
+      beside_words_.push_back(i);
+    } else if (slot_of_word_[word_of(slots_[i])] == kNone) {
+      slot_of_word_[word_of(slots_[i])] = i;
+    }
   }
 }
 

@@ -73,8 +73,7 @@ class Regime {
 
   std::vector<program::NoiseWord> noise_with(const Observed& observed) const;
   void split(const Observed& observed);
-  // Those that are not in a word which is constant, and as always in this call: of 42,000 lanes some hundreds.
-  // Ascending.
+  // Of 42,000 lanes some hundreds. All others are in words that are constant, and as always in this call. Ascending.
   std::vector<std::uint32_t> slots_to_ask(const Observed& observed, const std::vector<program::NoiseWord>& noise) const;
   Observed first() const { return {base_, beside_, outside_}; }
   // May what differs in these bits of the slot be padding? Not of a word that refers to memory.
@@ -100,9 +99,9 @@ class Regime {
   std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> sequence_of_;   // per slot; kConstant: as in `base_`
-  std::vector<std::uint32_t> slot_of_word_;  // per word: the first one in it; kNone: there is none
-  std::vector<std::uint32_t> beside_words_;  // slots that are in no word
-  std::vector<std::uint8_t> varies_;         // per word: 1: a slot in it is not constant
+  std::vector<std::uint32_t> slot_of_word_;  // per word: its first one, or kNone.
+  std::vector<std::uint32_t> beside_words_;  // slots in no word.
+  std::vector<std::uint8_t> varies_;         // per word: 1: a slot in it is not constant.
   std::vector<std::uint8_t> unsteady_;       // per word: bytes that differed in calls with equal numbers
   std::vector<program::NoiseWord> noise_;    // members refer to different memory there, or some to none. Ascending
   std::vector<std::size_t> again_;           // members that came again

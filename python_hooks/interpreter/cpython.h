@@ -297,8 +297,8 @@ MethodDefinition* method_of(Object* descriptor) noexcept;
 // a function compiled by Cython; null: it is none of these.
 MethodDefinition* definition_of(Object* callable) noexcept;
 
-// A type's slot for making an instance, for its initialisation, and for the next item of an iterator; for what only
-// replaces it and puts it back.
+// A type's slot for making an instance, for its end, for its initialisation, and for the next item of an iterator. For
+// what only replaces it and puts it back.
 void** new_slot(Object* type) noexcept;
 void** dealloc_slot(Object* type) noexcept;
 void** init_slot(Object* type) noexcept;

@@ -73,7 +73,7 @@ using Make = Object* (*)(Object* type, Object* arguments, Object* keywords);
 using Initialise = int (*)(Object* object, Object* arguments, Object* keywords);
 inline const char* name(const Object* type) noexcept { return field<const char*>(type, 24); }
 inline std::ptrdiff_t basic_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 32); }
-// Of an instance, behind its header, the part that this class in C has in it; `bytes`: of that.
+// What a class in C keeps in its instance, behind the header.
 inline const void* own_part(const Object* instance, const Object* type, std::size_t& bytes) noexcept {
   constexpr std::size_t kHeader = 16;  // number of references, class
   bytes = static_cast<std::size_t>(basic_size(type)) - kHeader;

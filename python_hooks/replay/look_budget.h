@@ -39,8 +39,8 @@ struct LookCosts {
 // taken without Grape, or 25 ms (LookLimits). docs/replay/observation.md says more.
 class LookBudget {
  public:
-  // Told at each call, before affords(). `loads`: how often the driver has loaded code. Of the time since the last
-  // call a tenth of a second counts at most if it has meanwhile: a first call takes seconds, later ones do not.
+  // Told at each call, before affords(). `loads`: how often the driver has loaded code. If it has since the last call,
+  // at most 0.1 s of that time counts. A first call takes seconds, and later ones do not.
   static void note_time(double now, std::uint64_t loads) noexcept;
   // May a look begin that costs `cost`, as far as is known? `lent`: so much more may be owed, as it is a loop's.
   // `part`: of the budget, from 0 to 1.

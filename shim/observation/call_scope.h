@@ -37,10 +37,11 @@ class CallScope {
   // works for a call already, or a follower cannot follow; then it stays a stranger. `works`: null: all that it does is
   // the call's.
   bool attach(Works works = nullptr, const void* of = nullptr) noexcept;
-  void detach() noexcept;  // by a thread that is attached; nothing once it has left
-  // The calling thread goes on with other work, on another stack, and may come back without a word. Nothing that it
-  // does from here on is the call's; the followers are told as by detach(). The scope has to outlive it elsewhere than
-  // on that thread's stack. Does nothing where the thread works for another call.
+  // By a thread that is attached. Does nothing once it has left.
+  void detach() noexcept;
+  // The calling thread goes on with other work, on another stack, and may come back without a word. From here on it
+  // does nothing for the call, and the followers are told as by detach(). Does nothing where the thread works for
+  // another call. The scope must not lie on the thread's stack.
   void leave() noexcept;
   // The thread that makes the call waits for those that are attached, and does nothing itself, or no longer does.
   void set_waits(bool waits) noexcept { waits_ = waits; }

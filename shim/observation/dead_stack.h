@@ -21,9 +21,9 @@ void clear_dead_stack() noexcept;
 // The calling thread's stack, at most its upper 16 MiB. No bytes: nobody knows.
 program::Extent own_stack() noexcept;
 
-// Calls work(of) with the stack at a multiple of kStackStep bytes. So calls from places of about the same depth have
-// the same addresses of the stack. Calls it as it is where the stack is not the thread's own, or little of it is left.
 constexpr std::size_t kStackStep = std::size_t{256} << 10;
+// Calls work(of) with the stack at a multiple of kStackStep bytes. So calls from places of about the same depth have
+// the same addresses of the stack. Where the stack is not the thread's own, or little of it is left, it stays there.
 void call_at_step(void (*work)(void* of), void* of);
 
 }  // namespace grape::observation

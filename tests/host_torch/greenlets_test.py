@@ -141,11 +141,10 @@ def main():
 
         return {program.__name__: program for program in PROGRAMS}[sys.argv[2]](torch)
     given = replayed.options(__doc__)
-    settings = {"GRAPE_AUTOGRAD": "1", "GRAPE_LOOK_BUDGET": "unlimited"}
     for program in PROGRAMS:
         for more in ({}, {"GRAPE_VALIDATE": "2"}) if program is switches else ({},):
             arguments = ["--program", program.__name__]
-            _, regions = replayed.compare(given, __file__, arguments, **settings, **more)
+            _, regions = replayed.compare(given, __file__, arguments, GRAPE_LOOK_BUDGET="unlimited", **more)
             done = sum(region["replayed"] for region in regions)
             said = {reason["text"] for region in regions for reason in region["reasons"]}
             print(f"{program.__name__}: {done} of {sum(region['calls'] for region in regions)} calls replayed; {said}")

@@ -1,11 +1,11 @@
-"""Models of transformers whose requests have mixed lengths, batches or sizes: the second list, written on 2026-11-29 before any of
-it had run under Grape."""
+"""Models of transformers whose requests have mixed lengths, batches or sizes. This second list was written on 2026-11-29, before any
+of these models had run under Grape."""
 
 from typing import Any, Iterator
 
 import torch
 
-from bed import Program, Run, listed
+from bed import Run, listed
 
 Results = Iterator[Any]
 
@@ -106,8 +106,7 @@ def add(name: str, config: tuple[str, dict[str, Any]], does: Any, units: int, wh
         return does(run, config)
 
     program.__name__, program.__doc__ = f"{name}_{does.__name__}", f"{config[0]}'s model {what}"
-    as_program: Program = program
-    listed("transformers", units=units)(as_program)
+    listed("transformers", units=units)(program)
 
 
 for models, does, units, what in (
